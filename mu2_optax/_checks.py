@@ -1,0 +1,143 @@
+"""Errors for bad input: each names the argument, the rule, the value and the remedy.
+
+Everything here runs on Python values and on shapes, at trace time: tracers pass unread, and a
+compiled step pays nothing.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+
+def check_unit_interval(name: str, value: Any) -> None:
+    """Requires a concrete ``value`` to lie in [0, 1]."""
+    if _is_concrete(name, value) and not 0 <= float(value) <= 1:  # NaN fails the comparison too
+        raise ValueError(
+            f"`{name}` must lie in [0, 1], got {value}; pass a schedule for a value that changes "
+            "with time."
+        )
+
+
+def check_nonnegative(name: str, value: Any) -> None:
+    """Requires a concrete ``value`` to be finite and not negative."""
+    if _is_concrete(name, value) and not 0 <= float(value) < np.inf:
+        raise ValueError(
+            f"`{name}` must be finite and not negative, got {value}; pass a number such as 0.1, or "
+            "a schedule for a value that changes with time."
+        )
+
+
+def check_transform(name: str, value: Any) -> None:
+    """Requires an Optax transform where one is expected."""
+    if not isinstance(value, optax.GradientTransformation):
+        raise TypeError(
+            f"`{name}` must be an Optax optimizer such as optax.adam(1e-3), got {value!r}; for "
+            "plain SGD with a learning rate use `mu2_sgd(learning_rate)`."
+        )
+
+
+def check_callable(name: str, value: Any, example: str) -> None:
+    """Requires ``value`` to be a function."""
+    if not callable(value):
+        raise TypeError(f"`{name}` must be a function such as {example}, got {value!r}.")
+
+
+def check_params(params: Any) -> None:
+    """Requires a whole tree of floating-point parameters."""
+    if params is None:
+        raise ValueError(
+            "`params` must be given, got None: call `tx.update(grads, state, params, ...)`."
+        )
+    leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=_is_masked)
+    for path, leaf in leaves:
+        if _is_masked(leaf):
+            raise ValueError(
+                f"`params` must be the whole tree, got MaskedNode at {_show(path)}: `grad_fn` "
+                "cannot be evaluated on a part of the tree. Apply this transform to the whole tree "
+                "and put `optax.masked` or `optax.partition` after it or inside `inner`, or pass "
+                "`prev_grads` and keep the mask out of `params`."
+            )
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            raise TypeError(
+                f"`params` must hold floating-point leaves, got {jnp.result_type(leaf)} at "
+                f"{_show(path)}; keep integers out of params (close over them or put them in "
+                "`batch`)."
+            )
+
+
+def check_stored(params: Any, stored: Any) -> None:
+    """Requires ``params`` to have the structure and shapes the state was made for."""
+    difference = _difference(params, stored)
+    if difference:
+        raise ValueError(
+            f"`params` must have the structure of the params given to `init`: {difference}. Call "
+            "`init` again after changing the model, and pass the same tree to `init` and `update`."
+        )
+
+
+def check_gradient(name: str, grads: Any, params: Any) -> None:
+    """Requires ``grads`` to be a gradient of ``params``: the same structure and shapes."""
+    if isinstance(grads, tuple) and len(grads) == 2 and _difference(grads, params):
+        for place, form in ((1, "(value, grads)"), (0, "(grads, aux)")):
+            if not _difference(grads[place], params):
+                raise ValueError(
+                    f"`{name}` must be the gradients alone, got a pair {form}; take element "
+                    f"[{place}] of it, or use `jax.grad(loss)` without `has_aux`."
+                )
+    check_like(
+        name, grads, params, "It is the gradient of the loss with respect to the whole of params."
+    )
+
+
+def check_like(name: str, tree: Any, params: Any, remedy: str) -> None:
+    """Requires ``tree`` to have the structure and shapes of ``params``."""
+    difference = _difference(tree, params)
+    if difference:
+        raise ValueError(
+            f"`{name}` must have the structure and shapes of params: {difference}. {remedy}"
+        )
+
+
+def _is_concrete(name: str, value: Any) -> bool:
+    if callable(value) or isinstance(value, jax.core.Tracer):
+        return False
+    if not isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)):
+        raise TypeError(f"`{name}` must be a number or a schedule, got {value!r}.")
+    if np.ndim(value) != 0:
+        raise ValueError(
+            f"`{name}` must be a single number, got an array of shape {np.shape(value)}; use "
+            "`jax.vmap` over the function that builds the optimizer to try several values at once."
+        )
+    return True
+
+
+def _is_masked(node: Any) -> bool:
+    return isinstance(node, optax.MaskedNode)
+
+
+def _show(path: Any) -> str:
+    return jax.tree_util.keystr(path) or "the root"
+
+
+def _difference(tree: Any, reference: Any) -> str:
+    """Where ``tree`` departs from ``reference``, or an empty string."""
+    shapes, expected = _shapes(tree), _shapes(reference)
+    for place in expected:
+        if place not in shapes:
+            return f"there is no leaf at {place}"
+        if shapes[place] != expected[place]:
+            return f"the leaf at {place} has shape {shapes[place]}, expected {expected[place]}"
+    for place in shapes:
+        if place not in expected:
+            return f"there is an unexpected leaf at {place}"
+    ours, theirs = str(jax.tree.structure(tree)), str(jax.tree.structure(reference))
+    return "" if ours == theirs else f"its structure is {ours}, expected {theirs}"
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    return {
+        _show(path): jnp.shape(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }

@@ -1,0 +1,160 @@
+"""μ²-ExtraSGD: the accelerated algorithm, with the same two mechanisms in extragradient order."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._checks import check_gradient, check_nonnegative, check_params, check_stored
+from mu2_optax._trees import (
+    add,
+    cast_like,
+    scaled,
+    stored_average,
+    stored_copy,
+    stored_zeros,
+    subtract,
+    widened,
+)
+from mu2_optax.anytime import averaged
+from mu2_optax.corrected import carried_correction
+from mu2_optax.gradients import GradFn, gradient_at
+from mu2_optax.momentum import (
+    DoubleMomentum,
+    ScalarOrSchedule,
+    as_schedule,
+    check_momentum,
+    first_ratio,
+    gamma_at,
+    linear_momentum,
+    next_ratio,
+    weight_at,
+)
+from mu2_optax.projections import Projection, as_projection
+
+
+class Mu2ExtraState(NamedTuple):
+    """State of :func:`mu2_extra_sgd`.
+
+    Attributes:
+      t: The number of steps taken.
+      y: The point that every step of w starts from.
+      d: The estimate of the gradient at params.
+      x: The average in the precision of the state, where params are narrower than that; otherwise
+        None, because params are the average.
+      ratio: r of :class:`WeightRatio`, where ``momentum.gamma`` is one; otherwise None.
+    """
+
+    t: jax.Array
+    y: Any
+    d: Any
+    x: Any = None
+    ratio: jax.Array | None = None
+
+
+def mu2_extra_sgd(
+    learning_rate: ScalarOrSchedule,
+    momentum: DoubleMomentum = linear_momentum(offset=1),
+    *,
+    projection: Projection | None = None,
+    weighted_steps: bool = True,
+    state_dtype: Any = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""μ²-ExtraSGD, the paper's Algorithm 2: accelerated, three gradients a step.
+
+    All gradients of a step are taken on its one sample :math:`z_t`:
+
+    .. math::
+      \hat x_t &= x_{t-1} + \gamma_t\,(y_{t-1} - x_{t-1}) \\
+      \hat d_t &= \nabla f(\hat x_t; z_t) + (1 - \beta_t)\,(d_{t-1} - \nabla f(x_{t-1}; z_t)) \\
+      w_t &= \Pi(y_{t-1} - \eta\,[\alpha_t]\,\hat d_t) \\
+      x_t &= x_{t-1} + \gamma_t\,(w_t - x_{t-1}) \\
+      d_t &= \nabla f(x_t; z_t) + (1 - \beta_t)\,(d_{t-1} - \nabla f(x_{t-1}; z_t)) \\
+      y_t &= \Pi(y_{t-1} - \eta\,[\alpha_t]\,d_t)
+
+    Here ``params`` is :math:`x_{t-1}` before the step and :math:`x_t` after it, ``updates`` is
+    :math:`\nabla f(x_{t-1}; z_t)`, and ``grad_fn`` is called twice more. The learning rate 1/(2L),
+    where L is the smoothness of the loss, is optimal with and without noise.
+
+    Args:
+      learning_rate: η, a number or a schedule.
+      momentum: α, β and γ.
+      projection: A function from tree to tree that projects w and y onto the feasible set.
+      weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorem) or η.
+      state_dtype: The dtype of y and d. By default that of the params, but at least float32.
+
+    Returns:
+      A transform whose ``update`` also needs ``grad_fn`` and ``batch``. Its state is a
+      :class:`Mu2ExtraState`.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
+      >>> grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
+      >>> tx = mu2_optax.mu2_extra_sgd(0.1)
+      >>> params = jnp.array([1.0, 2.0])
+      >>> state = tx.init(params)
+      >>> grads = grad_fn(params, 3.0)
+      >>> updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=3.0)
+      >>> optax.apply_updates(params, updates)
+      Array([1.8, 2.4], dtype=float32)
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
+    """
+    check_nonnegative("learning_rate", learning_rate)
+    check_momentum(momentum)
+    eta = as_schedule(learning_rate)
+    project = as_projection(projection)
+
+    def init(params: Any) -> Mu2ExtraState:
+        check_params(params)
+        return Mu2ExtraState(
+            t=jnp.zeros([], jnp.int32),
+            y=stored_copy(params, state_dtype),
+            d=stored_zeros(params, state_dtype),
+            x=stored_average(params, state_dtype),
+            ratio=first_ratio(momentum.gamma),
+        )
+
+    def update(
+        updates: Any,
+        state: Mu2ExtraState,
+        params: Any = None,
+        *,
+        grad_fn: GradFn | None = None,
+        batch: Any = None,
+        **extra_args: Any,
+    ) -> tuple[Any, Mu2ExtraState]:
+        del extra_args
+        check_params(params)
+        check_stored(params, state.y)
+        check_gradient("grads", updates, params)
+
+        def gradient(point: Any) -> Any:
+            return widened(gradient_at(point, params, grad_fn, batch, "mu2_extra_sgd"))
+
+        count = state.t
+        gamma = gamma_at(momentum.gamma, state.ratio, count)
+        step = weight_at(eta, count)
+        if weighted_steps:
+            step = step * weight_at(momentum.alpha, count)
+        carried = carried_correction(count, weight_at(momentum.beta, count), state.d, updates)
+        y = widened(state.y)
+
+        hint, _ = averaged(params, state.x, y, gamma)
+        d_hat = add(gradient(optax.apply_updates(params, hint)), carried)
+        w = project(subtract(y, scaled(step, d_hat)))
+        move, x = averaged(params, state.x, w, gamma)
+        d = add(gradient(optax.apply_updates(params, move)), carried)
+        y = project(subtract(y, scaled(step, d)))
+
+        return move, Mu2ExtraState(
+            t=optax.safe_increment(count),
+            y=cast_like(y, state.y),
+            d=cast_like(d, state.d),
+            x=x,
+            ratio=next_ratio(momentum.gamma, state.ratio, count),
+        )
+
+    return optax.GradientTransformationExtraArgs(init, update)

@@ -1,0 +1,171 @@
+"""Gradients on one sample: at several points, over microbatches, or bound to a transform.
+
+A ``grad_fn(params, batch)`` is deterministic: whatever is random or stateful in a loss (a dropout
+key, batch statistics) is a part of ``batch``, so that every evaluation of a step sees the same
+sample.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._checks import check_callable, check_gradient, check_transform
+from mu2_optax._trees import cast_like
+
+GradFn: TypeAlias = Callable[[Any, Any], Any]
+
+
+def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, caller: str) -> Any:
+    """The gradient at ``point`` on ``batch``, checked; ``point`` is seen in the params' dtypes."""
+    if grad_fn is None or batch is None:
+        missing = "`grad_fn`" if grad_fn is None else "`batch`"
+        raise ValueError(
+            f"`{caller}` evaluates the gradient again on the same batch, but {missing} was not "
+            "given: call `tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)` (with "
+            "`batch=()` for a loss that takes no data)."
+        )
+    check_callable("grad_fn", grad_fn, "jax.grad(loss)")
+    grads = grad_fn(cast_like(point, params), batch)
+    check_gradient("grad_fn(params, batch)", grads, params)
+    return grads
+
+
+def accumulate(grad_fn: GradFn) -> GradFn:
+    r"""The mean of ``grad_fn`` over microbatches, one after another, in the memory of one.
+
+    .. math:: \bar g(x, z) = \frac1k \sum_{i=1}^k g(x, z_i)
+
+    Use the result for *both* evaluations of a step: as the gradient and as ``grad_fn``.
+    ``optax.MultiSteps`` around these transforms would be silently wrong, because it shows
+    ``grad_fn`` the last microbatch alone.
+
+    Args:
+      grad_fn: A function of (params, batch); any tree of means may be its result.
+
+    Returns:
+      A function of (params, batches), where every leaf of ``batches`` has a leading axis of
+      length k that counts the microbatches.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, mu2_optax
+      >>> grad_fn = jax.grad(lambda x, z: jnp.mean((x - z) ** 2))
+      >>> big_batch = jnp.arange(8.0)
+      >>> in_two = mu2_optax.accumulate(grad_fn)(0.0, big_batch.reshape(2, 4))
+      >>> float(in_two) == float(grad_fn(0.0, big_batch))
+      True
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025: the correction needs both gradients on one sample
+    """
+    check_callable("grad_fn", grad_fn, "jax.grad(loss)")
+
+    def accumulated(params: Any, batches: Any) -> Any:
+        count = _microbatches(batches)
+
+        def add(total: Any, batch: Any) -> tuple[Any, None]:
+            grads = grad_fn(params, batch)
+            return jax.tree.map(lambda s, g: s + g.astype(s.dtype), total, grads), None
+
+        first = jax.tree.map(lambda b: b[0], batches)
+        shapes = jax.eval_shape(grad_fn, params, first)
+        zeros = jax.tree.map(
+            lambda s: jnp.zeros(s.shape, jnp.promote_types(s.dtype, jnp.float32)), shapes
+        )
+        total, _ = jax.lax.scan(add, zeros, batches)
+        return jax.tree.map(lambda s, shape: (s / count).astype(shape.dtype), total, shapes)
+
+    return accumulated
+
+
+def grad_pair(
+    grad_fn: GradFn, how: Literal["sequential", "vmap"] = "sequential"
+) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    r"""Both gradients of a corrected momentum, at two points on one batch.
+
+    .. math:: (x_t, x_{t-1}, z_t) \mapsto (\nabla f(x_t; z_t), \nabla f(x_{t-1}; z_t))
+
+    The second one goes to ``update`` as ``prev_grads``, so that nothing is evaluated twice.
+
+    Args:
+      grad_fn: A function of (params, batch).
+      how: ``"sequential"`` calls ``grad_fn`` twice; ``"vmap"`` calls it once on the two points
+        stacked, which may be faster for small models and is slower for large ones on a CPU.
+
+    Returns:
+      A function of (params, previous_params, batch) that returns (grads, prev_grads).
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
+      >>> pair = mu2_optax.grad_pair(jax.grad(lambda x, z: (x - z) ** 2), how="vmap")
+      >>> tx = mu2_optax.mu2_sgd(0.1)
+      >>> params = jnp.array(1.0)
+      >>> state = tx.init(params)
+      >>> grads, prev_grads = pair(params, state.x, 3.0)
+      >>> updates, state = tx.update(grads, state, params, prev_grads=prev_grads)
+
+    References:
+      Cutkosky and Orabona, `Momentum-Based Variance Reduction in Non-Convex SGD
+      <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
+    """
+    check_callable("grad_fn", grad_fn, "jax.grad(loss)")
+    if how not in ("sequential", "vmap"):
+        raise ValueError(f"`how` must be 'sequential' or 'vmap', got {how!r}.")
+
+    def pair(params: Any, previous_params: Any, batch: Any) -> tuple[Any, Any]:
+        previous_params = cast_like(previous_params, params)
+        if how == "sequential":
+            return grad_fn(params, batch), grad_fn(previous_params, batch)
+        points = jax.tree.map(lambda a, b: jnp.stack([a, b]), params, previous_params)
+        both = jax.vmap(grad_fn, in_axes=(0, None))(points, batch)
+        return jax.tree.map(lambda g: g[0], both), jax.tree.map(lambda g: g[1], both)
+
+    return pair
+
+
+def bind(tx: optax.GradientTransformation, **extra_args: Any) -> optax.GradientTransformation:
+    """A transform that needs no extra args, because they are given here.
+
+    For wrappers that do not pass extra args on, such as ``optax.lookahead``. Inside a jitted step,
+    bind in the step itself: ``batch`` is then an ordinary traced value.
+
+    Args:
+      tx: Any Optax transform.
+      **extra_args: What its ``update`` takes, such as ``grad_fn`` and ``batch``.
+
+    Returns:
+      An ``optax.GradientTransformation`` with the same ``init`` and the same state.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, mu2_optax
+      >>> grad_fn = jax.grad(lambda x, z: (x - z) ** 2)
+      >>> tx = mu2_optax.bind(mu2_optax.mu2_sgd(0.1), grad_fn=grad_fn, batch=3.0)
+      >>> params = jnp.array(1.0)
+      >>> updates, state = tx.update(grad_fn(params, 3.0), tx.init(params), params)
+
+    References:
+      Optax, `GradientTransformationExtraArgs
+      <https://optax.readthedocs.io/en/latest/api/transformations.html>`_
+    """
+    check_transform("tx", tx)
+    update = optax.with_extra_args_support(tx).update
+
+    def bound(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        return update(updates, state, params, **extra_args)
+
+    return optax.GradientTransformation(tx.init, bound)
+
+
+def _microbatches(batches: Any) -> int:
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(batches)]
+    counts = {shape[0] if shape else 0 for shape in shapes}
+    if len(counts) != 1 or 0 in counts:
+        raise ValueError(
+            "`batches` must have one leading axis, of the same length k >= 1 in every leaf, that "
+            f"counts the microbatches, got leaves of shapes {shapes}; reshape a batch of n samples "
+            "to (k, n // k, ...)."
+        )
+    return counts.pop()

@@ -1,0 +1,97 @@
+"""Steps that are not finite are rejected."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._checks import check_transform
+
+
+class RejectNonfiniteState(NamedTuple):
+    """State of :func:`reject_nonfinite`.
+
+    Attributes:
+      consecutive: How many of the last steps in a row were not finite.
+      total: How many steps of the whole run were not finite.
+      inner_state: The state of ``inner`` after the last accepted step.
+    """
+
+    consecutive: jax.Array
+    total: jax.Array
+    inner_state: Any
+
+
+def reject_nonfinite(
+    inner: optax.GradientTransformation, max_consecutive: int = 5
+) -> optax.GradientTransformationExtraArgs:
+    """Skips a step that is not finite, whichever gradient it came from.
+
+    A step is rejected if an update is NaN or infinite, or if a value in the state of ``inner``
+    stops being finite. It then changes neither params nor the inner state, and is counted.
+    ``optax.apply_if_finite`` looks at the incoming gradient alone; a NaN in the gradient at the
+    previous point passes it and stays in d for ever.
+
+    Args:
+      inner: Any Optax optimizer.
+      max_consecutive: After this many rejections in a row the next step is taken as it is, so that
+        a run that has really diverged shows it instead of standing still for ever.
+
+    Returns:
+      A transform; extra args are passed to ``inner``. Its state is a
+      :class:`RejectNonfiniteState`.
+
+    Examples:
+      >>> import jax.numpy as jnp, optax, mu2_optax
+      >>> tx = mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1))
+      >>> params = jnp.array(1.0)
+      >>> updates, state = tx.update(params, tx.init(params), params, prev_grads=jnp.nan * params)
+      >>> float(updates), int(state.total)
+      (0.0, 1)
+
+    References:
+      Optax, `apply_if_finite
+      <https://optax.readthedocs.io/en/latest/api/transformations.html>`_
+    """
+    check_transform("inner", inner)
+    if not isinstance(max_consecutive, int) or max_consecutive < 0:
+        raise ValueError(
+            f"`max_consecutive` must be an integer of at least 0, got {max_consecutive!r}; use a "
+            "large one to go on rejecting."
+        )
+    inner = optax.with_extra_args_support(inner)
+
+    def init(params: Any) -> RejectNonfiniteState:
+        zero = jnp.zeros([], jnp.int32)
+        return RejectNonfiniteState(zero, jnp.copy(zero), inner.init(params))
+
+    def update(
+        updates: Any, state: RejectNonfiniteState, params: Any = None, **extra_args: Any
+    ) -> tuple[Any, RejectNonfiniteState]:
+        new_updates, new_inner = inner.update(updates, state.inner_state, params, **extra_args)
+        broken = _any_nonfinite(new_updates) | _stopped_being_finite(state.inner_state, new_inner)
+        consecutive = jnp.where(broken, optax.safe_increment(state.consecutive), 0)
+        total = jnp.where(broken, optax.safe_increment(state.total), state.total)
+        accept = ~broken | (consecutive > max_consecutive)
+
+        def choose(new: Any, old: Any) -> Any:
+            return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old)
+
+        stand_still = jax.tree.map(jnp.zeros_like, new_updates)
+        chosen = choose(new_inner, state.inner_state)
+        return choose(new_updates, stand_still), RejectNonfiniteState(consecutive, total, chosen)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _any_nonfinite(tree: Any) -> jax.Array:
+    flags = [~jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(tree)]
+    return jnp.any(jnp.array(flags))
+
+
+def _stopped_being_finite(old: Any, new: Any) -> jax.Array:
+    """Whether a number that was finite no longer is; some states hold an infinity on purpose."""
+    pairs = zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
+    flags = [jnp.any(jnp.isfinite(a) & ~jnp.isfinite(b)) for a, b in pairs]
+    return jnp.any(jnp.array(flags))

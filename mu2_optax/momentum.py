@@ -1,0 +1,313 @@
+r"""The weights of the double momentum: :math:`\alpha_t`, :math:`\beta_t` and :math:`\gamma_t`.
+
+Time is converted here and nowhere else: Optax counts start at 0 and the paper's t at 1, so a
+schedule called with ``count`` gives the weight of step t = count + 1. Every preset is in closed
+form, so that nothing overflows or drifts however long the run.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._checks import check_callable, check_nonnegative, check_unit_interval
+
+Schedule: TypeAlias = Callable[[Any], Any]
+"""A function of the step count."""
+
+Scalar: TypeAlias = float | jax.Array
+"""A number or a tracer."""
+
+ScalarOrSchedule: TypeAlias = Scalar | Schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightRatio:
+    r"""The averaging weight of arbitrary step weights: :math:`\gamma_t = \alpha_t/\alpha_{1:t}`.
+
+    The sum :math:`\alpha_{1:t}` may overflow, and it swallows small terms; the ratio
+    :math:`r_t = \alpha_{1:t}/\alpha_t` does neither and has a recursion of its own,
+
+    .. math:: r_1 = 1, \qquad r_{t+1} = 1 + r_t\,\alpha_t/\alpha_{t+1}, \qquad \gamma_t = 1/r_t .
+
+    This is what :func:`weighted_momentum` gives as ``gamma``; :func:`anytime` keeps r in its state.
+
+    Attributes:
+      alpha: A schedule of positive weights (:math:`\alpha_1` may be 0).
+    """
+
+    alpha: Schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class DoubleMomentum:
+    r"""The three weights of a double momentum, each a schedule.
+
+    .. math::
+      w_{t+1} &= w_t - \eta\,\alpha_t\,d_t \\
+      x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t) \\
+      d_{t+1} &= g_{t+1} + (1 - \beta_{t+1})\,(d_t - \tilde g_t)
+
+    Numbers and tracers are accepted too, and become constant schedules.
+
+    Attributes:
+      alpha: :math:`\alpha_t`, the weight of a step; used where ``weighted_steps=True``.
+      beta: :math:`\beta_t` in [0, 1], how much of the old estimate is forgotten; 1 is the plain
+        gradient.
+      gamma: :math:`\gamma_t` in [0, 1], the share of the new iterate in the average; 1 is no
+        averaging. Normally :math:`\alpha_t/\alpha_{1:t}`.
+
+    Examples:
+      >>> import mu2_optax
+      >>> halving = lambda count: 0.5**count
+      >>> momentum = mu2_optax.DoubleMomentum(alpha=1.0, beta=0.9, gamma=halving)
+      >>> momentum.beta(7), momentum.gamma(2)
+      (0.9, 0.25)
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
+    """
+
+    alpha: Any
+    beta: Any
+    gamma: Any
+
+    def __post_init__(self) -> None:
+        """Checks the numbers and turns them into schedules."""
+        check_nonnegative("alpha", self.alpha)
+        check_unit_interval("beta", self.beta)
+        object.__setattr__(self, "alpha", as_schedule(self.alpha))
+        object.__setattr__(self, "beta", as_schedule(self.beta))
+        object.__setattr__(self, "gamma", as_gamma(self.gamma))
+
+
+def linear_momentum(offset: Scalar = 0) -> DoubleMomentum:
+    r"""Weights that grow with time, :math:`\alpha_t = t + o`: the paper's choice for convex losses.
+
+    .. math::
+      \alpha_t = t + o, \qquad \beta_t = \frac{1}{t + \max(o, 0)}, \qquad
+      \gamma_t = \frac{\alpha_t}{\alpha_{1:t}} = \frac{2(t + o)}{t(t + 1 + 2o)}
+
+    Args:
+      offset: o. The theorems use 1, the experiments 0 and the authors' code −1, which gives the
+        initial point no weight in the average.
+
+    Returns:
+      A :class:`DoubleMomentum`.
+
+    Examples:
+      >>> import mu2_optax
+      >>> momentum = mu2_optax.linear_momentum()
+      >>> [round(float(momentum.gamma(count)), 3) for count in range(4)]
+      [1.0, 0.667, 0.5, 0.4]
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
+    """
+    if not isinstance(offset, jax.core.Tracer) and not offset >= -1:
+        raise ValueError(
+            f"`offset` must be at least -1, got {offset}: a smaller one makes weights negative. "
+            "Use 1 (theorems), 0 (experiments) or -1 (the authors' code)."
+        )
+
+    def alpha(count: Any) -> jax.Array:
+        return _time(count) + offset
+
+    def beta(count: Any) -> jax.Array:
+        return 1 / (_time(count) + jnp.maximum(offset, 0))
+
+    def gamma(count: Any) -> jax.Array:
+        t = _time(count)
+        later = t > 1  # gamma_1 = 1 for every offset, also for -1, where the formula is 0/0
+        return jnp.where(later, 2 * (t + offset), 1) / jnp.where(later, t * (t + 1 + 2 * offset), 1)
+
+    return DoubleMomentum(alpha, beta, gamma)
+
+
+def uniform_momentum() -> DoubleMomentum:
+    r"""Equal weights: the average is the plain mean of the iterates.
+
+    .. math:: \alpha_t = 1, \qquad \beta_t = \gamma_t = 1/t
+
+    Returns:
+      A :class:`DoubleMomentum`.
+
+    Examples:
+      >>> import mu2_optax
+      >>> float(mu2_optax.uniform_momentum().gamma(3))
+      0.25
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025, appendix on uniform weights
+    """
+    return DoubleMomentum(1.0, _inverse_time, _inverse_time)
+
+
+def polynomial_momentum(power: Scalar) -> DoubleMomentum:
+    r"""Weights that grow like :math:`t^p`, as a rising factorial, so that their sum is closed.
+
+    .. math::
+      \alpha_t = \frac{\Gamma(t + p)}{\Gamma(t)\,\Gamma(1 + p)}, \qquad \beta_t = \frac1t, \qquad
+      \gamma_t = \frac{1 + p}{t + p}
+
+    Args:
+      power: p ≥ 0. 0 is :func:`uniform_momentum` and 1 is :func:`linear_momentum`; larger powers
+        forget the first iterates faster.
+
+    Returns:
+      A :class:`DoubleMomentum`.
+
+    Examples:
+      >>> import mu2_optax
+      >>> momentum = mu2_optax.polynomial_momentum(2.0)
+      >>> [round(float(momentum.alpha(count)), 3) for count in range(4)]
+      [1.0, 3.0, 6.0, 10.0]
+
+    References:
+      Shamir and Zhang, `Stochastic Gradient Descent for Non-smooth Optimization
+      <https://arxiv.org/abs/1212.1824>`_, 2013, for this averaging
+    """
+    if callable(power):
+        raise TypeError(f"`power` must be a number, got the function {power!r}.")
+    check_nonnegative("power", power)
+
+    def gamma(count: Any) -> jax.Array:
+        return (1 + power) / (_time(count) + power)
+
+    return DoubleMomentum(
+        lambda count: _rising_factorial(_time(count), power), _inverse_time, gamma
+    )
+
+
+def fixed_momentum(gamma: ScalarOrSchedule = 0.1, beta: ScalarOrSchedule = 0.9) -> DoubleMomentum:
+    r"""Constant momenta: the paper's choice for deep networks.
+
+    .. math:: \alpha_t = 1, \qquad \beta_t = \beta, \qquad \gamma_t = \gamma
+
+    Args:
+      gamma: γ in [0, 1], the share of the new iterate in the average.
+      beta: β in [0, 1], how much of the old estimate is forgotten.
+
+    Returns:
+      A :class:`DoubleMomentum`.
+
+    Examples:
+      >>> import mu2_optax
+      >>> mu2_optax.fixed_momentum(gamma=0.2).gamma(100)
+      0.2
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025, non-convex experiments
+    """
+    return DoubleMomentum(1.0, beta, gamma)
+
+
+def weighted_momentum(alpha: Schedule, beta: ScalarOrSchedule | None = None) -> DoubleMomentum:
+    r"""The averaging of any step weights :math:`\alpha_t`, for example warm-up weights.
+
+    .. math:: \gamma_t = \alpha_t / \alpha_{1:t}
+
+    The ratio is found by a stable recursion (see :class:`WeightRatio`), not from a running sum.
+
+    Args:
+      alpha: A schedule of positive weights (:math:`\alpha_1` may be 0).
+      beta: β, a number or a schedule; 1/t if it is not given.
+
+    Returns:
+      A :class:`DoubleMomentum`.
+
+    Examples:
+      >>> import mu2_optax
+      >>> momentum = mu2_optax.weighted_momentum(lambda count: 1.5 ** count)
+      >>> tx = mu2_optax.mu2_sgd(0.1, momentum)
+
+    References:
+      Cutkosky, `Anytime Online-to-Batch, Optimism and Acceleration
+      <https://arxiv.org/abs/1903.00974>`_, ICML 2019
+    """
+    check_callable("alpha", alpha, "lambda count: count + 1.0")
+    return DoubleMomentum(alpha, _inverse_time if beta is None else beta, WeightRatio(alpha))
+
+
+def check_momentum(momentum: Any) -> None:
+    """Requires a :class:`DoubleMomentum` where one is expected."""
+    if not isinstance(momentum, DoubleMomentum):
+        raise TypeError(
+            f"`momentum` must be a DoubleMomentum such as fixed_momentum(gamma=0.1, beta=0.9) or "
+            f"linear_momentum(), got {momentum!r}."
+        )
+
+
+def as_schedule(value: ScalarOrSchedule) -> Schedule:
+    """A schedule as it is; a number as a constant schedule."""
+    return value if callable(value) else optax.constant_schedule(value)
+
+
+def as_gamma(gamma: ScalarOrSchedule | WeightRatio) -> Schedule | WeightRatio:
+    """γ, checked: a schedule, or the ratio of arbitrary weights."""
+    if isinstance(gamma, WeightRatio):
+        return gamma
+    check_unit_interval("gamma", gamma)
+    return as_schedule(gamma)
+
+
+def weight_at(schedule: Schedule, count: jax.Array) -> jax.Array:
+    """The value of a schedule in full precision, whatever dtype it was given in."""
+    return jnp.asarray(schedule(count)).astype(float)
+
+
+def first_ratio(gamma: Schedule | WeightRatio) -> jax.Array | None:
+    """The first r, which a state must carry if ``gamma`` is a ratio; otherwise nothing."""
+    return jnp.ones([], float) if isinstance(gamma, WeightRatio) else None
+
+
+def next_ratio(
+    gamma: Schedule | WeightRatio, ratio: jax.Array | None, count: jax.Array
+) -> jax.Array | None:
+    """The r of the next count, from r at ``count``."""
+    if not isinstance(gamma, WeightRatio) or ratio is None:
+        return None
+    now, later = (weight_at(gamma.alpha, c) for c in (count, optax.safe_increment(count)))
+    return 1 + ratio * now / later
+
+
+def gamma_at(gamma: Schedule | WeightRatio, ratio: jax.Array | None, count: jax.Array) -> jax.Array:
+    """γ at ``count``, given r at ``count``."""
+    if isinstance(gamma, WeightRatio):
+        return 1 / jnp.asarray(ratio)
+    return weight_at(gamma, count)
+
+
+def _time(count: Any) -> jax.Array:
+    """The paper's t, which starts at 1, as a float; Optax counts start at 0."""
+    return jnp.asarray(count).astype(float) + 1
+
+
+def _inverse_time(count: Any) -> jax.Array:
+    return 1 / _time(count)
+
+
+def _rising_factorial(t: jax.Array, p: Scalar) -> jax.Array:
+    """Γ(t + p) / (Γ(t) Γ(1 + p)) to a few units in the last place, for every t ≥ 1.
+
+    A difference of log-gammas would lose all digits at t = 10⁷. Instead, t is shifted to
+    s = t + 16 by the recurrence of Γ, and there Stirling's series gives Γ(s + p)/Γ(s) as s^p times
+    a factor close to one.
+    """
+    shift = 16
+    k = jnp.arange(shift)
+    s = t + shift
+    log_factor = (s + p - 0.5) * jnp.log1p(p / s) - p + _stirling(s + p) - _stirling(s)
+    down = jnp.prod((t + k) / (t + k + p))
+    return down * s**p * jnp.exp(log_factor) / jax.scipy.special.gamma(1.0 + p)
+
+
+def _stirling(z: jax.Array) -> jax.Array:
+    """The remainder of Stirling's formula for log Γ(z), to 1e-16 for z ≥ 17."""
+    u = 1 / z**2
+    return (1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u / 1188)))) / z

@@ -1,0 +1,258 @@
+"""The optimizers, as compositions of corrected momentum and anytime averaging."""
+
+from typing import Any, NamedTuple
+
+import jax
+import optax
+
+from mu2_optax._checks import check_nonnegative, check_transform
+from mu2_optax.anytime import AnytimeState, anytime
+from mu2_optax.corrected import CorrectedMomentumState, corrected_momentum
+from mu2_optax.momentum import (
+    DoubleMomentum,
+    ScalarOrSchedule,
+    check_momentum,
+    fixed_momentum,
+)
+from mu2_optax.projections import Projection, projected
+
+
+class Mu2State(NamedTuple):
+    """State of :func:`mu2`: the two mechanisms', with the paper's letters on top.
+
+    Attributes:
+      corrected: The state of the corrected momentum.
+      averaged: The state of the averaging.
+    """
+
+    corrected: CorrectedMomentumState
+    averaged: AnytimeState
+
+    @property
+    def t(self) -> jax.Array:
+        """The number of steps taken."""
+        return self.corrected.t
+
+    @property
+    def w(self) -> Any:
+        """The iterate that the inner optimizer moves."""
+        return self.averaged.w
+
+    @property
+    def x(self) -> Any:
+        """The point of the last gradient, where ``d`` is the estimate; params are one step on."""
+        return self.corrected.x
+
+    @property
+    def d(self) -> Any:
+        """The estimate of the gradient at ``x``."""
+        return self.corrected.d
+
+
+def mu2(
+    inner: optax.GradientTransformation,
+    momentum: DoubleMomentum = fixed_momentum(),
+    *,
+    projection: Projection | None = None,
+    weighted_steps: bool = False,
+    state_dtype: Any = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Double momentum around any Optax optimizer.
+
+    .. math::
+      d_t &= g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1}) \\
+      w_{t+1} &= \Pi(w_t + [\alpha_t]\,\text{inner}(d_t, w_t)) \\
+      x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t)
+
+    Here :math:`x` is ``params``, :math:`g_t = \nabla f(x_t; z_t)` is the gradient that is given to
+    ``update``, and :math:`\tilde g_{t-1} = \nabla f(x_{t-1}; z_t)` is taken on the same batch. This
+    is :func:`corrected_momentum` followed by :func:`anytime`.
+
+    Args:
+      inner: Any Optax optimizer, with its learning rate; it moves w.
+      momentum: α, β and γ; see the presets of :class:`DoubleMomentum`.
+      projection: A function from tree to tree that projects w onto the feasible set.
+      weighted_steps: Whether the step is multiplied by :math:`\alpha_t`, as in the theorems.
+      state_dtype: The dtype of w and d. By default that of the params, but at least float32.
+
+    Returns:
+      A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``. Its
+      state is a :class:`Mu2State`.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
+      >>> grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
+      >>> tx = mu2_optax.mu2(optax.adam(0.1))
+      >>> params = jnp.array([1.0, 2.0])
+      >>> state = tx.init(params)
+      >>> grads = grad_fn(params, 3.0)
+      >>> updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=3.0)
+      >>> params = optax.apply_updates(params, updates)
+      >>> state.d
+      Array([-4., -2.], dtype=float32)
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
+    """
+    check_transform("inner", inner)
+    check_momentum(momentum)
+    inner = _weighted(inner, momentum, weighted_steps)
+    estimate = corrected_momentum(momentum.beta, state_dtype=state_dtype)
+    average = anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
+
+    def init(params: Any) -> Mu2State:
+        return Mu2State(estimate.init(params), average.init(params))
+
+    def update(
+        updates: Any, state: Mu2State, params: Any = None, **extra_args: Any
+    ) -> tuple[Any, Mu2State]:
+        d, corrected = estimate.update(updates, state.corrected, params, **extra_args)
+        move, averaged = average.update(d, state.averaged, params, **extra_args)
+        return move, Mu2State(corrected, averaged)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def mu2_sgd(
+    learning_rate: ScalarOrSchedule,
+    momentum: DoubleMomentum = fixed_momentum(),
+    *,
+    projection: Projection | None = None,
+    weighted_steps: bool = False,
+    state_dtype: Any = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""μ²-SGD, the paper's Algorithm 1: SGD with double momentum, two gradients a step.
+
+    .. math::
+      d_t &= g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1}) \\
+      w_{t+1} &= \Pi(w_t - \eta\,[\alpha_t]\,d_t) \\
+      x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t)
+
+    Here :math:`x` is ``params``. With ``linear_momentum(offset=1)`` and a compact set, the expected
+    squared error of d is at most :math:`\tilde\sigma^2/t` whatever the learning rate; that is why
+    one rate works over orders of magnitude. Without a projection the guarantee is gone, and large
+    rates may diverge.
+
+    Args:
+      learning_rate: η, a number or a schedule.
+      momentum: α, β and γ. :func:`fixed_momentum` suits deep networks, :func:`linear_momentum`
+        convex losses on a compact set.
+      projection: A function from tree to tree that projects w onto the feasible set.
+      weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorems, where η is of the
+        order of 1/T) or η (the experiments).
+      state_dtype: The dtype of w and d. By default that of the params, but at least float32.
+
+    Returns:
+      A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``. Its
+      state is a :class:`Mu2State`.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
+      >>> grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
+      >>> ball = mu2_optax.l2_ball(5.0)
+      >>> tx = mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(), projection=ball)
+      >>> params = jnp.array([1.0, 2.0])
+      >>> state = tx.init(params)
+      >>> @jax.jit
+      ... def step(params, state, batch):
+      ...     grads = grad_fn(params, batch)
+      ...     updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+      ...     return optax.apply_updates(params, updates), state
+      >>> for batch in jax.random.normal(jax.random.key(0), (500, 2)):
+      ...     params, state = step(params, state, batch)
+      >>> bool(jnp.linalg.norm(params) < 0.2)
+      True
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
+    """
+    check_nonnegative("learning_rate", learning_rate)
+    return mu2(
+        optax.sgd(learning_rate),
+        momentum,
+        projection=projection,
+        weighted_steps=weighted_steps,
+        state_dtype=state_dtype,
+    )
+
+
+def storm(
+    learning_rate: ScalarOrSchedule,
+    beta: ScalarOrSchedule,
+    *,
+    projection: Projection | None = None,
+    state_dtype: Any = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""STORM: SGD along the corrected momentum, without averaging; two gradients a step.
+
+    .. math::
+      d_t &= g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1}) \\
+      x_{t+1} &= \Pi(x_t - \eta\,d_t)
+
+    Args:
+      learning_rate: η, a number or a schedule.
+      beta: β in [0, 1], a number or a schedule.
+      projection: A function from tree to tree that projects params onto the feasible set.
+      state_dtype: The dtype of d. By default that of the params, but at least float32.
+
+    Returns:
+      A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``.
+
+    Examples:
+      >>> import mu2_optax
+      >>> tx = mu2_optax.storm(0.1, beta=lambda count: 1 / (count + 1))
+
+    References:
+      Cutkosky and Orabona, `Momentum-Based Variance Reduction in Non-Convex SGD
+      <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
+    """
+    check_nonnegative("learning_rate", learning_rate)
+    tx = optax.chain(corrected_momentum(beta, state_dtype=state_dtype), optax.sgd(learning_rate))
+    return projected(tx, projection or (lambda tree: tree))
+
+
+def anytime_sgd(
+    learning_rate: ScalarOrSchedule,
+    momentum: DoubleMomentum,
+    *,
+    projection: Projection | None = None,
+    weighted_steps: bool = False,
+    state_dtype: Any = None,
+) -> optax.GradientTransformationExtraArgs:
+    r"""Anytime-SGD: SGD whose gradients are taken at the average; one gradient a step.
+
+    .. math::
+      w_{t+1} &= \Pi(w_t - \eta\,[\alpha_t]\,g_t) \\
+      x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t)
+
+    Args:
+      learning_rate: η, a number or a schedule.
+      momentum: α and γ; β is not used.
+      projection: A function from tree to tree that projects w onto the feasible set.
+      weighted_steps: Whether the step is multiplied by :math:`\alpha_t`.
+      state_dtype: The dtype of w. By default that of the params, but at least float32.
+
+    Returns:
+      A transform with an :class:`AnytimeState`; it needs no extra args and ignores them.
+
+    Examples:
+      >>> import mu2_optax
+      >>> tx = mu2_optax.anytime_sgd(0.1, mu2_optax.linear_momentum())
+
+    References:
+      Cutkosky, `Anytime Online-to-Batch, Optimism and Acceleration
+      <https://arxiv.org/abs/1903.00974>`_, ICML 2019
+    """
+    check_nonnegative("learning_rate", learning_rate)
+    check_momentum(momentum)
+    inner = _weighted(optax.sgd(learning_rate), momentum, weighted_steps)
+    return anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
+
+
+def _weighted(
+    inner: optax.GradientTransformation, momentum: DoubleMomentum, weighted_steps: bool
+) -> optax.GradientTransformation:
+    """``inner`` with its steps multiplied by α, if they are weighted."""
+    if not weighted_steps:
+        return inner
+    return optax.chain(inner, optax.scale_by_schedule(momentum.alpha))
