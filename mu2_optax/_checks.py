@@ -30,6 +30,12 @@ def check_nonnegative(name: str, value: Any) -> None:
         )
 
 
+def check_positive(name: str, value: Any) -> None:
+    """Requires a concrete ``value`` to be finite and positive."""
+    if _is_concrete(name, value) and not 0 < float(value) < np.inf:
+        raise ValueError(f"`{name}` must be finite and positive, got {value}.")
+
+
 def check_transform(name: str, value: Any) -> None:
     """Requires an Optax transform where one is expected."""
     if not isinstance(value, optax.GradientTransformation):
@@ -46,25 +52,29 @@ def check_callable(name: str, value: Any, example: str) -> None:
 
 
 def check_params(params: Any) -> None:
-    """Requires a whole tree of floating-point parameters."""
+    """Requires a tree of floating-point parameters."""
     if params is None:
         raise ValueError(
             "`params` must be given, got None: call `tx.update(grads, state, params, ...)`."
         )
-    leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=_is_masked)
-    for path, leaf in leaves:
-        if _is_masked(leaf):
-            raise ValueError(
-                f"`params` must be the whole tree, got MaskedNode at {_show(path)}: `grad_fn` "
-                "cannot be evaluated on a part of the tree. Apply this transform to the whole tree "
-                "and put `optax.masked` or `optax.partition` after it or inside `inner`, or pass "
-                "`prev_grads` and keep the mask out of `params`."
-            )
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
             raise TypeError(
                 f"`params` must hold floating-point leaves, got {jnp.result_type(leaf)} at "
                 f"{_show(path)}; keep integers out of params (close over them or put them in "
                 "`batch`)."
+            )
+
+
+def check_whole(params: Any) -> None:
+    """Requires the whole tree of parameters, because ``grad_fn`` is about to be called with it."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params, is_leaf=_is_masked):
+        if _is_masked(leaf):
+            raise ValueError(
+                f"`params` must be the whole tree, got MaskedNode at {_show(path)}: `grad_fn` "
+                "cannot be evaluated on a part of the tree. Put `optax.masked` or "
+                "`optax.partition` after the corrected momentum or inside `inner`; or pass "
+                "`prev_grads` instead, with `optax.masked(..., mask_compatible_extra_args=True)`."
             )
 
 

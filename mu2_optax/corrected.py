@@ -45,8 +45,9 @@ def corrected_momentum(
       beta: β in [0, 1], a number or a schedule. 1 is the plain gradient; towards 0, more of the
         past is kept.
       state_dtype: The dtype of d. By default that of the params, but at least float32: in bfloat16
-        the recursion loses its accuracy within some hundred steps. x is never narrower than the
-        params, because the correction is only as exact as the point it is taken at.
+        each step adds a rounding error of up to 0.4 %, which is forgotten only at the rate β. x is
+        never narrower than the params, because the correction is only as exact as the point it is
+        taken at.
 
     Returns:
       A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``.

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_callable, check_gradient, check_transform
+from mu2_optax._checks import check_callable, check_gradient, check_transform, check_whole
 from mu2_optax._trees import cast_like
 
 GradFn: TypeAlias = Callable[[Any, Any], Any]
@@ -28,6 +28,7 @@ def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, cal
             "`batch=()` for a loss that takes no data)."
         )
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
+    check_whole(params)
     grads = grad_fn(cast_like(point, params), batch)
     check_gradient("grad_fn(params, batch)", grads, params)
     return grads

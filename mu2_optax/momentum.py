@@ -6,6 +6,7 @@ form, so that nothing overflows or drifts however long the run.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -293,18 +294,19 @@ def _inverse_time(count: Any) -> jax.Array:
 
 
 def _rising_factorial(t: jax.Array, p: Scalar) -> jax.Array:
-    """Γ(t + p) / (Γ(t) Γ(1 + p)) to a few units in the last place, for every t ≥ 1.
+    """Γ(t + p) / (Γ(t) Γ(1 + p)) to about 1e-6 in float32, for every t ≥ 1.
 
-    A difference of log-gammas would lose all digits at t = 10⁷. Instead, t is shifted to
-    s = t + 16 by the recurrence of Γ, and there Stirling's series gives Γ(s + p)/Γ(s) as s^p times
-    a factor close to one.
+    The whole part of p is a product; a tracer has none that is known. For the rest f, a difference
+    of log-gammas would lose all digits at t = 10⁷. Instead, t is shifted to s = t + 16 by the
+    recurrence of Γ, where Stirling's series gives Γ(s + f)/Γ(s) as s^f times a factor close to one.
     """
-    shift = 16
-    k = jnp.arange(shift)
-    s = t + shift
-    log_factor = (s + p - 0.5) * jnp.log1p(p / s) - p + _stirling(s + p) - _stirling(s)
-    down = jnp.prod((t + k) / (t + k + p))
-    return down * s**p * jnp.exp(log_factor) / jax.scipy.special.gamma(1.0 + p)
+    whole = 0 if isinstance(p, jax.core.Tracer) else int(p)
+    f = p - whole
+    s = t + 16
+    up = (s + f - 0.5) * jnp.log1p(f / s) - f + _stirling(s + f) - _stirling(s)
+    down = jnp.sum(jnp.log1p(f / (t + jnp.arange(16))))
+    fractional = s**f * jnp.exp(up - down) / jax.scipy.special.gamma(1.0 + f)
+    return fractional * math.prod((t + f + k) / (f + k + 1) for k in range(whole))
 
 
 def _stirling(z: jax.Array) -> jax.Array:

@@ -9,8 +9,8 @@ import optax
 from mu2_optax._checks import (
     check_callable,
     check_like,
-    check_nonnegative,
     check_params,
+    check_positive,
     check_transform,
 )
 from mu2_optax._trees import add, cast_like, subtract, widened
@@ -49,7 +49,7 @@ def l2_ball(radius: Any, center: Any = None) -> Projection:
     .. math:: \Pi(w) = c + (w - c)\,\min(1, r / \|w - c\|)
 
     Args:
-      radius: r ≥ 0.
+      radius: r > 0.
       center: c, a tree like the one that is projected, such as the initial params; the origin if
         it is not given.
 
@@ -67,7 +67,7 @@ def l2_ball(radius: Any, center: Any = None) -> Projection:
       Parikh and Boyd, `Proximal Algorithms
       <https://stanford.edu/~boyd/papers/prox_algs.html>`_, 2014, section 6.5
     """
-    check_nonnegative("radius", radius)
+    check_positive("radius", radius)
     if center is None:
         return lambda tree: optax.projections.projection_l2_ball(tree, radius)
     check_params(center)

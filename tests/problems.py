@@ -1,0 +1,75 @@
+"""Small problems and runs that the tests share."""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+
+def x64():
+    """A context in which JAX uses double precision."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # before JAX 0.8
+
+    return enable_x64()
+
+
+def full_precision(dtype):
+    """Double precision for float64, nothing special for the rest."""
+    return x64() if jnp.dtype(dtype) == jnp.float64 else contextlib.nullcontext()
+
+
+def samples(count, dim=5, seed=0):
+    """Rows (a, b) of a noisy, smooth regression problem, as float64 NumPy arrays."""
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(count, dim)) / np.sqrt(dim)
+    b = np.tanh(a @ rng.normal(size=dim)) + 0.3 * rng.normal(size=count)
+    return np.concatenate([a, b[:, None]], axis=1)
+
+
+def numpy_grad(x, z):
+    """The gradient of the loss ½ (tanh(a·x) - b)² + ½ (a·x - b)² on one sample z = (a, b)."""
+    a, b = z[:-1], z[-1]
+    u = a @ x
+    return a * ((np.tanh(u) - b) * (1 - np.tanh(u) ** 2) + (u - b))
+
+
+def split(vector):
+    """A vector of five as a mixed tree."""
+    return {"matrix": vector[:4].reshape(2, 2), "rest": [vector[4]]}
+
+
+def join(tree):
+    """The inverse of ``split``; leading axes are kept."""
+    matrix = tree["matrix"]
+    return np.concatenate(
+        [np.asarray(matrix).reshape(*matrix.shape[:-2], 4), np.asarray(tree["rest"][0])[..., None]],
+        axis=-1,
+    )
+
+
+def loss(params, z):
+    a, b = z[:-1], z[-1]
+    u = a @ jnp.concatenate([params["matrix"].ravel(), params["rest"][0][None]])
+    return 0.5 * (jnp.tanh(u) - b) ** 2 + 0.5 * (u - b) ** 2
+
+
+grad_fn = jax.grad(loss)
+
+
+def run(tx, params, batches, grad_fn=grad_fn):
+    """Runs ``tx`` under jit and ``lax.scan``; returns the params after each step, and the state."""
+
+    def step(carry, batch):
+        params, state = carry
+        grads = grad_fn(params, batch)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        params = optax.apply_updates(params, updates)
+        return (params, state), params
+
+    scan = jax.jit(lambda carry, batches: jax.lax.scan(step, carry, batches))
+    (_, state), points = scan((params, tx.init(params)), batches)
+    return points, state

@@ -1,0 +1,118 @@
+"""The paper's algorithms as float64 NumPy loops, in the paper's letters.
+
+Nothing here is shared with the package: weights are lists over t = 1, 2, ..., and γ is the ratio of
+α to its running sum, by definition. ``grad(x, z)`` is the stochastic gradient, ``proj`` is Π.
+Every function returns the point x_t after each step, t = 2, ..., T + 1 for Algorithm 1 and
+t = 1, ..., T for Algorithm 2, which is what an optimizer's params are after each update.
+"""
+
+import math
+
+import numpy as np
+
+
+class Weights:
+    """α_t, β_t and γ_t for t = 1, ..., T + 1; index with the paper's t."""
+
+    def __init__(self, alpha, beta, gamma, T):
+        ts = range(1, T + 2)
+        self._alpha = [float(alpha(t)) for t in ts]
+        self._beta = [float(beta(t)) for t in ts]
+        if gamma is None:  # γ_t = α_t / α_{1:t}; where the sum is still 0, x_t is w_t
+            sums = np.cumsum(np.array(self._alpha))
+            self._gamma = [a / s if s > 0 else 1.0 for a, s in zip(self._alpha, sums, strict=True)]
+        else:
+            self._gamma = [float(gamma(t)) for t in ts]
+
+    def alpha(self, t):
+        return self._alpha[t - 1]
+
+    def beta(self, t):
+        return self._beta[t - 1]
+
+    def gamma(self, t):
+        return self._gamma[t - 1]
+
+
+def linear(offset, T):
+    return Weights(lambda t: t + offset, lambda t: 1 / (t + max(offset, 0)), None, T)
+
+
+def uniform(T):
+    return Weights(lambda t: 1, lambda t: 1 / t, None, T)
+
+
+def polynomial(power, T):
+    def alpha(t):  # the rising factorial, by its definition as a ratio of gamma functions
+        return math.exp(math.lgamma(t + power) - math.lgamma(t) - math.lgamma(1 + power))
+
+    return Weights(alpha, lambda t: 1 / t, None, T)
+
+
+def fixed(gamma, beta, T):
+    return Weights(lambda t: 1, lambda t: beta, lambda t: gamma, T)
+
+
+def mu2_sgd(grad, x1, zs, eta, weights, proj, weighted):
+    """Algorithm 1."""
+    x, w = x1.copy(), x1.copy()
+    d = grad(x, zs[0])
+    points = []
+    for t in range(1, len(zs) + 1):
+        step = eta * weights.alpha(t) if weighted else eta
+        w = proj(w - step * d)
+        x_new = x + weights.gamma(t + 1) * (w - x)
+        points.append(x_new)
+        if t < len(zs):
+            z = zs[t]  # z_{t+1}
+            d = grad(x_new, z) + (1 - weights.beta(t + 1)) * (d - grad(x, z))
+        x = x_new
+    return np.array(points)
+
+
+def mu2_extra_sgd(grad, y0, zs, eta, weights, proj, weighted):
+    """Algorithm 2."""
+    x, y = y0.copy(), y0.copy()  # x_0 has no weight where γ_1 = 1
+    d = g_tilde = grad(y, zs[0])
+    points = []
+    for t in range(1, len(zs) + 1):
+        z = zs[t - 1]
+        step = eta * weights.alpha(t) if weighted else eta
+        if t > 1:
+            g_tilde = grad(x, z)
+        x_hat = x + weights.gamma(t) * (y - x)
+        d_hat = grad(x_hat, z) + (1 - weights.beta(t)) * (d - g_tilde)
+        w = proj(y - step * d_hat)
+        x = x + weights.gamma(t) * (w - x)
+        d = grad(x, z) + (1 - weights.beta(t)) * (d - g_tilde)
+        y = proj(y - step * d)
+        points.append(x)
+    return np.array(points)
+
+
+def storm(grad, x1, zs, eta, weights, proj, weighted):
+    """STORM with a projection; its steps have no weights."""
+    del weighted
+    x = x1.copy()
+    d = grad(x, zs[0])
+    points = []
+    for t in range(1, len(zs) + 1):
+        x_new = proj(x - eta * d)
+        points.append(x_new)
+        if t < len(zs):
+            z = zs[t]
+            d = grad(x_new, z) + (1 - weights.beta(t + 1)) * (d - grad(x, z))
+        x = x_new
+    return np.array(points)
+
+
+def anytime_sgd(grad, x1, zs, eta, weights, proj, weighted):
+    """Anytime-SGD."""
+    x, w = x1.copy(), x1.copy()
+    points = []
+    for t in range(1, len(zs) + 1):
+        step = eta * weights.alpha(t) if weighted else eta
+        w = proj(w - step * grad(x, zs[t - 1]))
+        x = x + weights.gamma(t + 1) * (w - x)
+        points.append(x)
+    return np.array(points)

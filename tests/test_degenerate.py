@@ -1,0 +1,204 @@
+"""Cases in which an optimizer must reduce to something simpler."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from problems import grad_fn, join, loss, run, samples, split, x64
+
+import mu2_optax
+from mu2_optax import (
+    DoubleMomentum,
+    anytime,
+    anytime_sgd,
+    corrected_momentum,
+    fixed_momentum,
+    l2_ball,
+    linear_momentum,
+    mu2,
+    mu2_extra_sgd,
+    mu2_sgd,
+    per_tensor,
+    projected,
+    storm,
+    uniform_momentum,
+)
+
+X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
+ZS = samples(50, seed=1)
+NO_MOMENTUM = DoubleMomentum(alpha=1.0, beta=1.0, gamma=1.0)
+MOMENTA = [linear_momentum(1), linear_momentum(-1), uniform_momentum(), fixed_momentum()]
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with x64():
+        yield
+
+
+def trajectory(tx, batches=ZS, grad_fn=grad_fn):
+    points, state = run(tx, split(jnp.array(X1)), jnp.array(batches), grad_fn)
+    return join(points), state
+
+
+def assert_same(tx, other, atol=1e-13):
+    np.testing.assert_allclose(trajectory(tx)[0], trajectory(other)[0], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("inner", [optax.sgd(0.3), optax.adam(0.05), optax.sgd(0.1, momentum=0.9)])
+def test_no_momentum_is_the_inner_optimizer(inner):
+    assert_same(mu2(inner, NO_MOMENTUM), inner)
+
+
+def test_beta_one_is_anytime_sgd():
+    momentum = DoubleMomentum(1.0, 1.0, uniform_momentum().gamma)
+    assert_same(mu2_sgd(0.3, momentum), anytime_sgd(0.3, momentum))
+
+
+def test_beta_one_is_plain_sgd_for_storm():
+    assert_same(storm(0.3, 1.0), optax.sgd(0.3))
+
+
+def test_gamma_one_is_storm():
+    assert_same(mu2_sgd(0.3, DoubleMomentum(1.0, 0.2, 1.0)), storm(0.3, 0.2))
+
+
+def test_gamma_one_is_no_averaging():
+    assert_same(anytime(optax.adam(0.1), 1.0), optax.adam(0.1))
+
+
+def test_gamma_and_beta_one_is_the_stochastic_extragradient_step():
+    def reference(x, z, eta=0.3):
+        hint = split(jnp.array(x) - eta * join(grad_fn(split(jnp.array(x)), z)))
+        return x - eta * join(grad_fn(hint, z))
+
+    # With γ = 1, x_t = w_t and x̂_t = y_{t-1}; y takes the step with the gradient found at w.
+    y, expected = X1, []
+    for z in ZS:
+        expected.append(y - 0.3 * join(grad_fn(split(jnp.array(y)), z)))
+        y = reference(y, z)
+    points, state = trajectory(mu2_extra_sgd(0.3, NO_MOMENTUM, weighted_steps=False))
+    np.testing.assert_allclose(points, np.array(expected), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(join(state.y), y, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("momentum", MOMENTA)
+@pytest.mark.parametrize("optimizer", [mu2_sgd, mu2_extra_sgd, anytime_sgd])
+def test_learning_rate_zero_stands_still(optimizer, momentum):
+    points, _ = trajectory(optimizer(0.0, momentum))
+    np.testing.assert_array_equal(points, np.broadcast_to(X1, points.shape))
+
+
+@pytest.mark.parametrize("momentum", MOMENTA)
+def test_a_batch_that_never_changes_makes_d_the_gradient(momentum):
+    same = np.broadcast_to(ZS[0], ZS.shape)
+    _, state = trajectory(mu2_sgd(0.3, momentum), same)
+    exact = grad_fn(state.x, jnp.array(ZS[0]))
+    np.testing.assert_allclose(join(state.d), join(exact), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("offset", [1, 0, -1])
+def test_x_is_the_alpha_weighted_mean_of_w(offset):
+    tx = mu2_sgd(0.3, linear_momentum(offset))
+    params = split(jnp.array(X1))
+    state = tx.init(params)
+    ws = [X1]
+    for z in jnp.array(ZS):
+        grads = grad_fn(params, z)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
+        params = optax.apply_updates(params, updates)
+        ws.append(join(state.w))
+    alpha = np.arange(1, len(ws) + 1) + offset
+    np.testing.assert_allclose(join(params), alpha @ np.array(ws) / alpha.sum(), rtol=1e-13)
+
+
+@pytest.mark.parametrize("momentum", MOMENTA)
+@pytest.mark.parametrize("optimizer", [mu2_sgd, mu2_extra_sgd, anytime_sgd])
+@pytest.mark.parametrize("learning_rate", [0.1, 1e4])
+def test_w_and_x_stay_in_the_set(optimizer, momentum, learning_rate):
+    radius = 0.65  # the start lies just inside
+    points, state = trajectory(optimizer(learning_rate, momentum, projection=l2_ball(radius)))
+    assert np.linalg.norm(points, axis=-1).max() <= radius * (1 + 1e-12)
+    iterate = state.y if hasattr(state, "y") else state.w
+    assert np.linalg.norm(join(iterate)) <= radius * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("optimizer", [mu2_sgd, mu2_extra_sgd, anytime_sgd])
+def test_scaling_the_loss_and_the_rate_inversely_changes_nothing(optimizer):
+    c = 64.0  # a power of two, so that the scaling itself does not round
+    scaled = jax.grad(lambda params, z: c * loss(params, z))
+    momentum = linear_momentum()
+    points, _ = trajectory(optimizer(0.3, momentum))
+    again, _ = trajectory(optimizer(0.3 / c, momentum), grad_fn=scaled)
+    np.testing.assert_allclose(points, again, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("momentum", MOMENTA)
+@pytest.mark.parametrize("projection", [None, l2_ball(0.6)])
+def test_mu2_of_sgd_is_mu2_sgd(momentum, projection):
+    assert_same(
+        mu2(optax.sgd(0.3), momentum, projection=projection),
+        mu2_sgd(0.3, momentum, projection=projection),
+        atol=0,
+    )
+
+
+@pytest.mark.parametrize("momentum", MOMENTA)
+def test_the_chain_of_both_mechanisms_is_mu2_sgd(momentum):
+    chain = optax.chain(corrected_momentum(momentum.beta), anytime(optax.sgd(0.3), momentum.gamma))
+    assert_same(chain, mu2_sgd(0.3, momentum), atol=0)
+
+
+def test_prev_grads_are_as_good_as_grad_fn():
+    tx = mu2_sgd(0.3, linear_momentum())
+    params = split(jnp.array(X1))
+    state = tx.init(params)
+    for how in ("sequential", "vmap"):
+        pair = mu2_optax.grad_pair(grad_fn, how=how)
+        grads, prev_grads = pair(params, state.x, ZS[0])
+        one, _ = tx.update(grads, state, params, prev_grads=prev_grads)
+        two, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=ZS[0])
+        np.testing.assert_allclose(join(one), join(two), rtol=0, atol=1e-15)
+        params = optax.apply_updates(params, two)
+
+
+def test_the_extragradient_needs_exactly_two_further_gradients():
+    calls = []
+
+    def counted(params, z):
+        calls.append(None)
+        return grad_fn(params, z)
+
+    tx = mu2_extra_sgd(0.1)
+    params = split(jnp.array(X1))
+    tx.update(grad_fn(params, ZS[0]), tx.init(params), params, grad_fn=counted, batch=ZS[0])
+    assert len(calls) == 2
+
+
+def test_a_projected_optimizer_projects_params():
+    projection = per_tensor(l2_ball(0.2))
+    points, _ = trajectory(projected(optax.sgd(0.5), projection))
+    assert np.linalg.norm(points[:, :4], axis=-1).max() <= 0.2 * (1 + 1e-12)
+    assert np.abs(points[:, 4]).max() <= 0.2 * (1 + 1e-12)
+    x, expected = X1, []
+    for z in ZS:
+        step = split(jnp.array(x - 0.5 * join(grad_fn(split(jnp.array(x)), z))))
+        x = join(projection(step))
+        expected.append(x)
+    np.testing.assert_allclose(points, np.array(expected), rtol=0, atol=1e-14)
+
+
+def test_a_ball_around_a_centre_is_the_shifted_ball():
+    center = {"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)}
+    far = {"a": jnp.array([1.0, 6.0]), "b": jnp.array(0.0)}  # at distance 5
+    inside = l2_ball(1.0, center)(far)
+    np.testing.assert_allclose(inside["a"], [1.0, 2.8], rtol=1e-14)
+    np.testing.assert_allclose(inside["b"], 2.4, rtol=1e-14)
+    near = l2_ball(6.0, center)(far)
+    np.testing.assert_allclose(near["a"], far["a"], rtol=1e-15)
+
+
+def test_the_centre_of_a_ball_stays_where_it_is():
+    params = {"a": jnp.zeros(3)}
+    np.testing.assert_array_equal(l2_ball(1.0, params)(params)["a"], np.zeros(3))

@@ -1,0 +1,283 @@
+"""Bad input gets an error that names the argument, the rule, the value and the remedy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import mu2_optax as m
+
+PARAMS = {"layer": {"w": jnp.ones((2, 3)), "b": jnp.zeros(3)}}
+GRADS = PARAMS
+OPTIMIZERS = {
+    "mu2_sgd": m.mu2_sgd(0.1),
+    "mu2_extra_sgd": m.mu2_extra_sgd(0.1),
+    "storm": m.storm(0.1, 0.9),
+    "anytime_sgd": m.anytime_sgd(0.1, m.fixed_momentum()),
+    "corrected_momentum": m.corrected_momentum(0.5),
+}
+WITH_GRAD_FN = [name for name in OPTIMIZERS if name != "anytime_sgd"]
+every_optimizer = pytest.mark.parametrize("tx", OPTIMIZERS.values(), ids=OPTIMIZERS)
+every_grad_fn = pytest.mark.parametrize(
+    "tx", [OPTIMIZERS[name] for name in WITH_GRAD_FN], ids=WITH_GRAD_FN
+)
+
+
+def update(tx, grads=GRADS, params=PARAMS, state=None, **extra_args):
+    extra_args = {"grad_fn": lambda params, batch: params, "batch": (), **extra_args}
+    state = tx.init(PARAMS) if state is None else state
+    return tx.update(grads, state, params, **extra_args)
+
+
+@every_grad_fn
+def test_missing_grad_fn(tx):
+    with pytest.raises(ValueError, match=r"`grad_fn` was not given: call `tx\.update\(grads, "):
+        update(tx, grad_fn=None)
+
+
+@every_grad_fn
+def test_missing_batch(tx):
+    with pytest.raises(ValueError, match=r"`batch` was not given: .*`batch=\(\)`"):
+        update(tx, batch=None)
+
+
+def test_prev_grads_are_not_enough_for_the_extragradient():
+    with pytest.raises(ValueError, match=r"`mu2_extra_sgd` evaluates the gradient again"):
+        update(OPTIMIZERS["mu2_extra_sgd"], grad_fn=None, prev_grads=GRADS)
+
+
+@every_grad_fn
+def test_a_grad_fn_that_is_no_function(tx):
+    with pytest.raises(TypeError, match=r"`grad_fn` must be a function such as jax\.grad"):
+        update(tx, grad_fn=GRADS)
+
+
+@every_optimizer
+def test_missing_params(tx):
+    with pytest.raises(ValueError, match=r"`params` must be given, got None: call"):
+        update(tx, params=None)
+
+
+UNIT_INTERVAL = {
+    "beta of corrected_momentum": lambda v: m.corrected_momentum(v),
+    "beta of storm": lambda v: m.storm(0.1, v),
+    "beta of fixed_momentum": lambda v: m.fixed_momentum(beta=v),
+    "gamma of fixed_momentum": lambda v: m.fixed_momentum(gamma=v),
+    "gamma of anytime": lambda v: m.anytime(optax.sgd(0.1), v),
+    "beta of weighted_momentum": lambda v: m.weighted_momentum(lambda count: 1.0, v),
+    "beta of DoubleMomentum": lambda v: m.DoubleMomentum(1.0, v, 0.5),
+}
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1, float("nan"), np.float32(2), jnp.array(-1.0)])
+@pytest.mark.parametrize("make", UNIT_INTERVAL.values(), ids=UNIT_INTERVAL)
+def test_momenta_outside_the_unit_interval(make, value):
+    with pytest.raises(ValueError, match=r"`(beta|gamma)` must lie in \[0, 1\], got .*schedule"):
+        make(value)
+
+
+RATES = {
+    "mu2_sgd": m.mu2_sgd,
+    "mu2_extra_sgd": m.mu2_extra_sgd,
+    "storm": lambda v: m.storm(v, 0.9),
+    "anytime_sgd": lambda v: m.anytime_sgd(v, m.fixed_momentum()),
+}
+
+
+@pytest.mark.parametrize("value", [-0.1, float("inf"), float("nan"), jnp.array(-1.0)])
+@pytest.mark.parametrize("make", RATES.values(), ids=RATES)
+def test_learning_rates_that_are_negative_or_not_finite(make, value):
+    with pytest.raises(ValueError, match=r"`learning_rate` must be finite and not negative, got"):
+        make(value)
+
+
+@pytest.mark.parametrize("make", RATES.values(), ids=RATES)
+def test_learning_rates_that_are_no_single_number(make):
+    with pytest.raises(
+        ValueError, match=r"single number, got an array of shape \(2,\); use `jax\."
+    ):
+        make(jnp.array([0.1, 0.2]))
+    with pytest.raises(TypeError, match=r"`learning_rate` must be a number or a schedule, got '0"):
+        make("0.1")
+
+
+@pytest.mark.parametrize("make", RATES.values(), ids=RATES)
+def test_tracers_pass_unread(make):
+    def norm(rate):
+        tx = make(rate)
+        updates, _ = update(tx)
+        return optax.tree.norm(updates)
+
+    assert jax.jit(jax.vmap(norm))(jnp.array([-1.0, 0.1, jnp.inf])).shape == (3,)
+    momentum = lambda v: m.fixed_momentum(gamma=v, beta=v).beta(0)
+    assert float(jax.jit(momentum)(2.0)) == 2.0
+
+
+@pytest.mark.parametrize("power", [-1, -0.5, float("nan"), float("inf")])
+def test_powers_that_are_negative_or_not_finite(power):
+    with pytest.raises(ValueError, match=r"`power` must be finite and not negative, got"):
+        m.polynomial_momentum(power)
+
+
+def test_a_power_that_is_a_schedule():
+    with pytest.raises(TypeError, match=r"`power` must be a number, got the function"):
+        m.polynomial_momentum(lambda count: 1.0)
+
+
+@pytest.mark.parametrize("offset", [-2, -1.5, float("nan")])
+def test_offsets_that_make_weights_negative(offset):
+    with pytest.raises(ValueError, match=r"`offset` must be at least -1, got"):
+        m.linear_momentum(offset)
+
+
+def test_weights_that_are_no_schedule():
+    with pytest.raises(TypeError, match=r"`alpha` must be a function such as lambda count"):
+        m.weighted_momentum(2.0)
+    with pytest.raises(ValueError, match=r"`alpha` must be finite and not negative, got -1"):
+        m.DoubleMomentum(-1.0, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("make", [m.mu2_sgd, m.mu2_extra_sgd, m.anytime_sgd])
+def test_a_momentum_that_is_a_number(make):
+    with pytest.raises(TypeError, match=r"`momentum` must be a DoubleMomentum such as .*got 0\.9"):
+        make(0.1, 0.9)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        m.mu2,
+        m.reject_nonfinite,
+        lambda inner: m.anytime(inner, 0.1),
+        lambda inner: m.projected(inner, m.l2_ball(1.0)),
+    ],
+)
+def test_an_inner_optimizer_that_is_a_number(make):
+    with pytest.raises(
+        TypeError, match=r"`inner` must be an Optax optimizer .*got 0\.1; .*mu2_sgd"
+    ):
+        make(0.1)
+
+
+@every_grad_fn
+def test_a_gradient_without_a_leaf(tx):
+    with pytest.raises(ValueError, match=r"params: there is no leaf at \['layer'\]\['b'\]"):
+        update(tx, grad_fn=lambda params, batch: {"layer": {"w": params["layer"]["w"]}})
+
+
+@every_grad_fn
+def test_a_gradient_with_another_leaf(tx):
+    with pytest.raises(ValueError, match=r"there is an unexpected leaf at \['more'\]"):
+        update(tx, grad_fn=lambda params, batch: {**params, "more": 0.0})
+
+
+@every_grad_fn
+def test_a_gradient_of_another_shape(tx):
+    def transposed(params, batch):
+        return {"layer": {"w": params["layer"]["w"].T, "b": params["layer"]["b"]}}
+
+    message = (
+        r"`grad_fn\(params, batch\)` .*\['layer'\]\['w'\] has shape \(3, 2\), expected \(2, 3\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        update(tx, grad_fn=transposed)
+
+
+@every_grad_fn
+def test_a_grad_fn_that_returns_a_value_too(tx):
+    message = r"gradients alone, got a pair \(value, grads\); take element \[1\]"
+    with pytest.raises(ValueError, match=message):
+        update(tx, grad_fn=lambda params, batch: (1.0, params))
+
+
+@every_grad_fn
+def test_a_grad_fn_that_returns_aux_too(tx):
+    message = r"gradients alone, got a pair \(grads, aux\); .*without `has_aux`"
+    with pytest.raises(ValueError, match=message):
+        update(tx, grad_fn=lambda params, batch: (params, {"accuracy": 1.0}))
+
+
+def test_params_that_are_a_pair_are_no_mistake():
+    params = (jnp.ones(2), jnp.zeros(3))
+    tx = m.mu2_sgd(0.1)
+    updates, _ = tx.update(params, tx.init(params), params, prev_grads=params)
+    assert isinstance(updates, tuple)
+
+
+@every_optimizer
+def test_gradients_that_are_a_pair(tx):
+    with pytest.raises(ValueError, match=r"`grads` must be the gradients alone, got a pair"):
+        update(tx, grads=(1.0, GRADS))
+
+
+def test_prev_grads_of_another_structure():
+    with pytest.raises(ValueError, match=r"`prev_grads` must have the structure and shapes"):
+        update(m.mu2_sgd(0.1), prev_grads=GRADS["layer"])
+
+
+@every_optimizer
+def test_params_of_another_structure_than_the_state(tx):
+    other = {"layer": {"w": jnp.ones((2, 4)), "b": jnp.zeros(3)}}
+    with pytest.raises(ValueError, match=r"given to `init`: .*shape \(2, 4\).* Call `init` again"):
+        update(tx, params=other)
+    with pytest.raises(ValueError, match=r"given to `init`: there is no leaf at"):
+        update(tx, params={"layer": {"w": jnp.ones((2, 3))}})
+
+
+def test_a_list_where_the_state_has_a_tuple():
+    tx = m.mu2_sgd(0.1)
+    state = tx.init((jnp.ones(2), jnp.ones(2)))
+    params = [jnp.ones(2), jnp.ones(2)]
+    with pytest.raises(ValueError, match=r"its structure is PyTreeDef\(\[\*, \*\]\), expected"):
+        tx.update(params, state, params, prev_grads=params)
+
+
+@every_optimizer
+def test_integer_leaves(tx):
+    with pytest.raises(TypeError, match=r"floating-point leaves, got int32 at \['n'\]; keep"):
+        tx.init({"w": jnp.ones(2), "n": jnp.array(1)})
+
+
+def test_projections_that_are_none():
+    with pytest.raises(TypeError, match=r"`projection` must be a function such as mu2_optax\.l2"):
+        m.mu2_sgd(0.1, projection=1.0)
+    with pytest.raises(TypeError, match=r"`projection` must be a function"):
+        m.per_tensor(1.0)
+    for radius in [-1.0, 0.0, float("nan")]:
+        with pytest.raises(ValueError, match=r"`radius` must be finite and positive, got"):
+            m.l2_ball(radius)
+
+
+def test_a_projection_that_changes_the_tree():
+    tx = m.mu2_sgd(0.1, projection=lambda tree: tree["layer"])
+    with pytest.raises(ValueError, match=r"`projection\(w\)` must have the structure"):
+        update(tx)
+
+
+@pytest.mark.parametrize("count", [-1, 2.5, None])
+def test_a_count_of_rejections_that_is_none(count):
+    with pytest.raises(ValueError, match=r"`max_consecutive` must be an integer of at least 0"):
+        m.reject_nonfinite(optax.sgd(0.1), count)
+
+
+def test_microbatches_that_do_not_fit():
+    mean = m.accumulate(lambda params, batch: params)
+    for batches in [jnp.array(1.0), (jnp.ones((2, 3)), jnp.ones((3, 3))), jnp.ones((0, 3)), ()]:
+        with pytest.raises(ValueError, match=r"`batches` must have one leading axis, .*reshape"):
+            mean(jnp.ones(2), batches)
+
+
+def test_an_unknown_way_to_pair_gradients():
+    with pytest.raises(ValueError, match=r"`how` must be 'sequential' or 'vmap', got 'pmap'"):
+        m.grad_pair(lambda params, batch: params, how="pmap")
+
+
+def test_an_error_loses_nothing():
+    """A call that fails leaves the state as it was, and the next one goes on from it."""
+    tx = m.mu2_sgd(0.1)
+    state = tx.init(PARAMS)
+    with pytest.raises(ValueError, match="grad_fn"):
+        tx.update(GRADS, state, PARAMS)
+    _, state = update(tx, state=state)
+    assert int(state.t) == 1

@@ -1,0 +1,170 @@
+"""Weights and counts stay right however long a run is, and the averages keep moving."""
+
+import math
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import mu2_optax
+
+TIMES = [1, 2, 3, 10, 1000, 10**5, 10**7]
+
+
+def exact_linear(offset):
+    def weights(t):
+        alpha = Fraction(t + offset)
+        total = Fraction(t * (t + 1), 2) + offset * t
+        gamma = alpha / total if total else Fraction(1)
+        return alpha, Fraction(1, t + max(offset, 0)), gamma
+
+    return weights
+
+
+def exact_polynomial(power):
+    def weights(t):  # Σ_{s ≤ t} C(s + p - 1, p) = C(t + p, p + 1)
+        alpha = Fraction(math.comb(t + power - 1, power))
+        return alpha, Fraction(1, t), alpha / math.comb(t + power, power + 1)
+
+    return weights
+
+
+EXACT = [
+    (mu2_optax.linear_momentum(1), exact_linear(1)),
+    (mu2_optax.linear_momentum(0), exact_linear(0)),
+    (mu2_optax.linear_momentum(-1), exact_linear(-1)),
+    (mu2_optax.uniform_momentum(), exact_polynomial(0)),
+    (mu2_optax.polynomial_momentum(1), exact_polynomial(1)),
+    (mu2_optax.polynomial_momentum(2), exact_polynomial(2)),
+    (mu2_optax.polynomial_momentum(3), exact_polynomial(3)),
+]
+
+
+@pytest.mark.parametrize(("momentum", "exact"), EXACT)
+def test_weights_match_exact_rational_arithmetic(momentum, exact):
+    for t in TIMES:
+        count = jnp.array(t - 1, jnp.int32)
+        got = [momentum.alpha(count), momentum.beta(count), momentum.gamma(count)]
+        want = [float(w) for w in exact(t)]
+        np.testing.assert_allclose([float(g) for g in got], want, rtol=1e-6)
+
+
+def test_a_fractional_power_matches_the_gamma_function():
+    momentum = mu2_optax.polynomial_momentum(2.5)
+    for t in [1, 2, 7, 60]:
+        exact = math.gamma(t + 2.5) / math.gamma(t) / math.gamma(3.5)
+        np.testing.assert_allclose(float(momentum.alpha(t - 1)), exact, rtol=1e-6)
+    ratio = float(momentum.alpha(10**7 - 1)) / (1e7**2.5 / math.gamma(3.5))
+    assert abs(ratio - 1) < 1e-6  # 1 + p(p - 1)/(2t) + ...
+
+
+def test_count_zero_is_the_papers_first_step():
+    assert float(mu2_optax.linear_momentum(offset=1).beta(0)) == 0.5  # β_1 = 1/(1 + 1)
+    assert float(mu2_optax.linear_momentum().gamma(1)) == pytest.approx(2 / 3)  # γ_2 = 2/(1 + 2)
+
+
+def test_the_ratio_recursion_neither_overflows_nor_drifts():
+    """Weights 1.01^t overflow float32 at t = 8,900; γ tends to 1 - 1/1.01."""
+    with_ratio = mu2_optax.anytime(
+        optax.sgd(0.0),
+        mu2_optax.weighted_momentum(lambda count: 1.01 ** jnp.minimum(count, 7000)).gamma,
+    )
+    params = jnp.array(1.0)
+    state = with_ratio.init(params)
+
+    def step(state, _):
+        _, state = with_ratio.update(params, state, params)
+        return state, 1 / state.ratio
+
+    _, gammas = jax.jit(lambda s: jax.lax.scan(step, s, length=6000))(state)
+    assert float(gammas[-1]) == pytest.approx(1 - 1 / 1.01, rel=1e-5)
+
+
+def test_a_ratio_of_linear_weights_is_the_closed_form_after_a_hundred_thousand_steps():
+    tx = mu2_optax.anytime(
+        optax.sgd(0.0), mu2_optax.weighted_momentum(lambda count: count + 1.0).gamma
+    )
+    params = jnp.array(1.0)
+    steps = 10**5
+
+    def step(_, state):
+        return tx.update(params, state, params)[1]
+
+    state = jax.jit(lambda s: jax.lax.fori_loop(0, steps, step, s))(tx.init(params))
+    expected = float(mu2_optax.linear_momentum().gamma(steps))
+    assert 1 / float(state.ratio) == pytest.approx(expected, rel=1e-5)
+
+
+OPTIMIZERS = [
+    mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum()),
+    mu2_optax.mu2_extra_sgd(0.1),
+    mu2_optax.anytime_sgd(0.1, mu2_optax.polynomial_momentum(2.0)),
+    mu2_optax.storm(0.1, mu2_optax.uniform_momentum().beta),
+]
+
+
+@pytest.mark.parametrize("tx", OPTIMIZERS)
+def test_counts_saturate(tx):
+    last = jnp.iinfo(jnp.int32).max
+    params = jnp.array([1.0, 2.0])
+    grad_fn = lambda params, batch: params - batch
+    state = jax.tree.map(
+        lambda s: jnp.full_like(s, last) if s.dtype == jnp.int32 else s, tx.init(params)
+    )
+    updates, state = tx.update(params, state, params, grad_fn=grad_fn, batch=0.0)
+    counts = [s for s in jax.tree.leaves(state) if s.dtype == jnp.int32]
+    assert counts
+    assert all(int(c) == last for c in counts)
+    assert bool(jnp.all(jnp.isfinite(updates)))
+
+
+@pytest.mark.parametrize(
+    "optimizer", [mu2_optax.mu2_sgd, mu2_optax.anytime_sgd, mu2_optax.mu2_extra_sgd]
+)
+@pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
+def test_a_narrow_average_follows_the_float32_one(optimizer, narrow):
+    """At t = 10⁴, γ is 2e-4, far below the last place of bfloat16 (2⁻⁸ relative)."""
+    steps = 10**4
+    tx = optimizer(0.002, mu2_optax.linear_momentum(), weighted_steps=False)
+
+    def final(dtype):
+        params = jnp.array([3.0, -2.0, 1.0], dtype)
+        targets = jax.random.normal(jax.random.key(0), (steps, 3)) + 5.0
+        grad_fn = lambda params, batch: params - batch.astype(params.dtype)
+
+        def step(carry, batch):
+            params, state = carry
+            grads = grad_fn(params, batch)
+            updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+            return (optax.apply_updates(params, updates), state), params
+
+        scan = jax.jit(lambda c: jax.lax.scan(step, c, targets))
+        (params, _), history = scan((params, tx.init(params)))
+        return params.astype(jnp.float32), history.astype(jnp.float32)
+
+    wide, wide_history = final(jnp.float32)
+    got, history = final(narrow)
+    # The last place of a bfloat16 number near 5 is 2⁻⁵, and gradients are rounded to it as well.
+    np.testing.assert_allclose(got, wide, atol=2**-5)
+    # An average kept in the params alone would have stalled long before the half of the run.
+    moved = jnp.abs(wide_history[-1] - wide_history[1000])
+    assert bool(jnp.all(moved > 2**-4)), moved
+    assert bool(jnp.all(history[-1] != history[1000]))
+
+
+def test_params_moved_by_someone_else_win_over_the_stored_average():
+    """Weight decay after the optimizer acts on bfloat16 params as on float32 ones."""
+
+    def final(dtype):
+        tx = optax.chain(mu2_optax.mu2_sgd(0.0), optax.add_decayed_weights(-0.5))
+        params = jnp.array([1.0, -3.0], dtype)
+        state = tx.init(params)
+        for _ in range(3):
+            updates, state = tx.update(0 * params, state, params, prev_grads=0 * params)
+            params = optax.apply_updates(params, updates)
+        return params.astype(jnp.float32)
+
+    np.testing.assert_allclose(final("bfloat16"), final("float32"), rtol=2**-7)

@@ -1,0 +1,360 @@
+"""What is silently wrong elsewhere in the ecosystem is an error or the right result here."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from problems import grad_fn, join, loss, run, samples, split, x64
+
+import mu2_optax
+from mu2_optax import accumulate, bind, corrected_momentum, mu2_sgd, reject_nonfinite
+
+ZS = samples(64, seed=3).astype(np.float32)
+X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3], np.float32)
+OPTIMIZERS = {
+    "mu2_sgd": mu2_sgd(0.3, mu2_optax.linear_momentum()),
+    "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.05),
+    "storm": mu2_optax.storm(0.3, 0.1),
+}
+
+
+def batch_grad(params, zs):
+    """The mean gradient over a batch."""
+    return jax.tree.map(lambda g: g.mean(0), jax.vmap(grad_fn, in_axes=(None, 0))(params, zs))
+
+
+def with_decay(rate):
+    return lambda params, z: jax.tree.map(lambda g, p: g + rate * p, grad_fn(params, z), params)
+
+
+# Changing the gradient
+
+
+def test_weight_decay_before_the_correction_is_amplified():
+    """The trap itself: with β = 0.01 the decay that reaches d is about 1/β times too strong."""
+    zero = lambda params, batch: jax.tree.map(jnp.zeros_like, params)
+    tx = optax.chain(optax.add_decayed_weights(0.1), corrected_momentum(0.01))
+    params = split(jnp.array(X1))
+    state = tx.init(params)
+    for _ in range(1000):
+        d, state = tx.update(zero(params, ()), state, params, grad_fn=zero, batch=())
+    np.testing.assert_allclose(join(d), 0.1 * X1 / 0.01, rtol=1e-3)
+
+
+def test_weight_decay_inside_grad_fn_is_exact():
+    """The right way: d then follows the gradient of the decayed loss."""
+    same = jnp.broadcast_to(jnp.array(ZS[0]), (30, 6))
+    decayed = with_decay(0.1)
+    _, state = run(OPTIMIZERS["mu2_sgd"], split(jnp.array(X1)), same, decayed)
+    np.testing.assert_allclose(join(state.d), join(decayed(state.x, ZS[0])), atol=1e-6)
+
+
+def test_weight_decay_inside_inner_acts_on_w():
+    inner = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.5))
+    zero = lambda params, batch: jax.tree.map(jnp.zeros_like, params)
+    _, state = run(mu2_optax.mu2(inner), split(jnp.array(X1)), jnp.zeros(3), zero)
+    np.testing.assert_allclose(join(state.w), X1 * (1 - 0.05) ** 3, rtol=1e-6)
+
+
+def test_clipping_after_the_correction_leaves_the_recursion_intact():
+    def chain(clip):
+        return optax.chain(corrected_momentum(0.1), clip, optax.sgd(0.0))
+
+    params = split(jnp.array(X1))
+    _, clipped = run(chain(optax.clip_by_global_norm(1e-3)), params, jnp.array(ZS))
+    _, free = run(chain(optax.identity()), params, jnp.array(ZS))
+    np.testing.assert_array_equal(join(clipped[0].d), join(free[0].d))
+
+
+# Microbatches
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_accumulation_equals_the_big_batch(name):
+    tx = OPTIMIZERS[name]
+    params = split(jnp.array(X1))
+    big = jnp.array(samples(20 * 16).astype(np.float32)).reshape(20, 16, 6)
+    micro = big.reshape(20, 4, 4, 6)
+    one, _ = run(tx, params, big, batch_grad)
+    two, _ = run(tx, params, micro, accumulate(batch_grad))
+    np.testing.assert_allclose(join(one), join(two), rtol=0, atol=1e-6)
+
+
+def test_multi_steps_is_wrong_where_accumulation_is_right():
+    """The trap itself: MultiSteps shows ``grad_fn`` the last microbatch alone."""
+    params = split(jnp.array(X1))
+    big = jnp.array(samples(20 * 16).astype(np.float32)).reshape(20, 16, 6)
+    right, _ = run(OPTIMIZERS["mu2_sgd"], params, big, batch_grad)
+    multi = optax.MultiSteps(OPTIMIZERS["mu2_sgd"], 4)
+    wrong, _ = run(multi, params, big.reshape(80, 4, 6), batch_grad)
+    assert np.abs(join(wrong)[-1] - join(right)[-1]).max() > 1e-2
+
+
+def test_accumulation_keeps_the_memory_of_one_microbatch():
+    params = split(jnp.array(X1))
+    jitted = jax.jit(accumulate(batch_grad))
+
+    def temporary_bytes(count):
+        shape = jax.ShapeDtypeStruct((count, 4096, 6), jnp.float32)
+        return jitted.lower(params, shape).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary_bytes(64) < 1.5 * temporary_bytes(2)
+
+
+def test_accumulation_sums_in_float32():
+    """300 gradients of 1 and a sum in bfloat16, which stands still at 256."""
+    grad = lambda params, batch: batch.astype(jnp.bfloat16)
+    total = accumulate(grad)(jnp.array(0.0, jnp.bfloat16), jnp.ones(300))
+    assert total.dtype == jnp.bfloat16
+    assert float(total) == 1.0
+
+
+# Steps that are not finite
+
+
+def poisoned(where, value):
+    """A gradient that is ``value`` at call number ``where`` of a step if the batch is marked."""
+    calls = iter(range(10**6))
+
+    def gradient(params, batch):
+        z, marked = batch
+        call = next(calls)
+        bad = marked & (call == where)
+        return jax.tree.map(lambda g: jnp.where(bad, value, g), grad_fn(params, z))
+
+    return gradient
+
+
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [("mu2_sgd", 0), ("mu2_sgd", 1), ("storm", 1)] + [("mu2_extra_sgd", call) for call in range(3)],
+)
+def test_a_nonfinite_gradient_at_any_point_is_rejected(name, call, value):
+    """Calls 0, 1, 2 are the gradient at params, and those the optimizer asks for."""
+    tx = reject_nonfinite(OPTIMIZERS[name])
+    params = split(jnp.array(X1))
+    state = tx.init(params)
+
+    def take(params, state, z, marked):
+        gradient = poisoned(call, value)  # the calls of one step, counted at trace time
+        batch = (z, marked)
+        grads = gradient(params, batch)
+        updates, state = tx.update(grads, state, params, grad_fn=gradient, batch=batch)
+        return optax.apply_updates(params, updates), state
+
+    step = jax.jit(take)
+    for i, z in enumerate(jnp.array(ZS)):
+        before = params, state
+        params, state = step(params, state, z, i % 10 == 5)
+        if i % 10 == 5:
+            np.testing.assert_array_equal(join(params), join(before[0]))
+            unchanged = jax.tree.map(jnp.array_equal, state.inner_state, before[1].inner_state)
+            assert all(map(bool, jax.tree.leaves(unchanged)))
+    assert int(state.total) == 6
+    assert int(state.consecutive) == 0
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((params, state)))
+    kept = jnp.array([z for i, z in enumerate(ZS) if i % 10 != 5])
+    clean, _ = run(OPTIMIZERS[name], split(jnp.array(X1)), kept)
+    np.testing.assert_allclose(join(params), join(clean)[-1], rtol=0, atol=1e-5)
+
+
+def test_apply_if_finite_does_not_see_the_previous_gradient():
+    """The trap itself: d stays NaN for ever."""
+    tx = optax.apply_if_finite(OPTIMIZERS["mu2_sgd"], 100)
+    params = split(jnp.array(X1))
+    grads = grad_fn(params, ZS[0])
+    nan = jax.tree.map(lambda g: g * jnp.nan, grads)
+    first, state = tx.update(grads, tx.init(params), params, prev_grads=grads)
+    params = optax.apply_updates(params, first)
+    _, state = tx.update(grads, state, params, prev_grads=nan)
+    _, state = tx.update(grads, state, params, prev_grads=grads)
+    assert np.isnan(join(state.inner_state.d)).all()
+
+
+def test_a_run_that_has_diverged_shows_it_after_max_consecutive():
+    tx = reject_nonfinite(optax.sgd(0.1), max_consecutive=3)
+    params = jnp.array(1.0)
+    state = tx.init(params)
+    for expected in [1, 2, 3]:
+        updates, state = tx.update(jnp.array(jnp.nan), state, params)
+        assert float(updates) == 0
+        assert int(state.consecutive) == expected
+    updates, state = tx.update(jnp.array(jnp.nan), state, params)
+    assert np.isnan(float(updates))
+    assert int(state.total) == 4
+
+
+def test_an_infinity_that_a_state_holds_on_purpose_is_no_reason_to_reject():
+    tx = reject_nonfinite(optax.contrib.reduce_on_plateau())  # its best value starts at infinity
+    params = jnp.array(1.0)
+    state = tx.init(params)
+    assert any(bool(jnp.isinf(leaf)) for leaf in jax.tree.leaves(state))
+    updates, state = tx.update(params, state, params, value=jnp.array(2.0))
+    assert float(updates) == 1.0
+    assert int(state.total) == 0
+
+
+# Partial trees
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_mask_around_the_correction_is_refused(name):
+    tx = optax.masked(OPTIMIZERS[name], {"matrix": True, "rest": [False]})
+    params = split(jnp.array(X1))
+    grads = grad_fn(params, ZS[0])
+    with pytest.raises(ValueError, match=r"whole tree, got MaskedNode at \['rest'\]\[0\]"):
+        tx.update(grads, tx.init(params), params, grad_fn=grad_fn, batch=ZS[0])
+
+
+def test_a_mask_around_precomputed_gradients_trains_a_part_of_the_tree():
+    mask = {"matrix": True, "rest": [False]}
+    masked = optax.masked(mu2_sgd(0.3), mask, mask_compatible_extra_args=True)
+    frozen = lambda params, z: {**grad_fn(params, z), "rest": [jnp.zeros(())]}
+    params = previous = split(jnp.array(X1))
+    state = masked.init(params)
+    for z in jnp.array(ZS[:20]):
+        grads, prev_grads = mu2_optax.grad_pair(frozen)(params, previous, z)
+        previous = params
+        updates, state = masked.update(grads, state, params, prev_grads=prev_grads)
+        params = optax.apply_updates(params, updates)
+    expected, _ = run(mu2_sgd(0.3), split(jnp.array(X1)), jnp.array(ZS[:20]), frozen)
+    np.testing.assert_allclose(join(params), join(expected)[-1], rtol=0, atol=1e-6)
+
+
+def test_partition_after_the_correction_freezes_a_layer():
+    labels = {"matrix": "train", "rest": ["freeze"]}
+    partition = optax.partition(
+        {"train": mu2_optax.anytime(optax.sgd(0.3), 0.1), "freeze": optax.set_to_zero()}, labels
+    )
+    points, _ = run(
+        optax.chain(corrected_momentum(0.9), partition), split(jnp.array(X1)), jnp.array(ZS)
+    )
+    assert (join(points)[:, 4] == X1[4]).all()
+
+    def frozen(params, z):
+        return {**grad_fn(params, z), "rest": [jnp.zeros(())]}
+
+    expected, _ = run(mu2_sgd(0.3), split(jnp.array(X1)), jnp.array(ZS), frozen)
+    np.testing.assert_allclose(join(points)[:, :4], join(expected)[:, :4], rtol=0, atol=1e-6)
+
+
+def test_partition_inside_mu2_freezes_a_layer():
+    labels = {"matrix": "train", "rest": ["freeze"]}
+    inner = optax.partition({"train": optax.sgd(0.3), "freeze": optax.set_to_zero()}, labels)
+    points, _ = run(mu2_optax.mu2(inner), split(jnp.array(X1)), jnp.array(ZS))
+    assert (join(points)[:, 4] == X1[4]).all()
+    assert np.abs(join(points)[-1, :4] - X1[:4]).max() > 0.1
+
+
+# Wrappers that drop extra args, and jit
+
+
+def test_bind_makes_lookahead_work():
+    tx = OPTIMIZERS["mu2_sgd"]
+    params = split(jnp.array(X1))
+
+    @jax.jit
+    def step(params, state, z):
+        wrapped = optax.lookahead(bind(tx, grad_fn=grad_fn, batch=z), 3, 1.0)
+        grads = grad_fn(params.fast, z)
+        updates, state = wrapped.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    look = optax.LookaheadParams.init_synced(params)
+    state = optax.lookahead(bind(tx, grad_fn=grad_fn, batch=ZS[0]), 3, 1.0).init(look)
+    for z in jnp.array(ZS[:9]):
+        look, state = step(look, state, z)
+    # With a slow step of 1, the slow params are the fast ones at every third step.
+    plain, _ = run(tx, params, jnp.array(ZS[:9]))
+    np.testing.assert_allclose(join(look.slow), join(plain)[-1], rtol=0, atol=1e-6)
+
+
+def test_a_step_that_closes_over_grad_fn_compiles_once():
+    tx = OPTIMIZERS["mu2_sgd"]
+    traces = []
+
+    def counted(params, z):
+        traces.append(None)
+        return grad_fn(params, z)
+
+    @jax.jit
+    def step(params, state, z):
+        updates, state = tx.update(counted(params, z), state, params, grad_fn=counted, batch=z)
+        return optax.apply_updates(params, updates), state
+
+    params = split(jnp.array(X1))
+    state = tx.init(params)
+    for z in jnp.array(ZS[:5]):
+        params, state = step(params, state, z)
+    assert len(traces) == 2  # both evaluations, in the one trace
+
+
+# Precision
+
+
+def test_a_small_beta_survives_hyperparameters_injected_in_bfloat16():
+    """``inject_hyperparams`` casts β = 0.001 to bfloat16, where 1 - β would be 1."""
+    factory = optax.inject_hyperparams(lambda beta: corrected_momentum(beta))
+    params = jnp.ones(3, jnp.bfloat16)
+    tx = factory(beta=0.001)
+    state = tx.init(params)
+    constant = lambda params, batch: batch
+    _, state = tx.update(params, state, params, grad_fn=constant, batch=params)
+    zero = 0 * params
+    for _ in range(100):
+        _, state = tx.update(zero, state, params, grad_fn=constant, batch=zero)
+    # With g = g̃ = 0, d decays by 1 - β in each step: 0.999^100 = 0.905.
+    np.testing.assert_allclose(state.inner_state.d, 0.999**100, rtol=1e-3)
+
+
+def test_the_recursion_of_d_needs_the_float32_state():
+    """The gradients and the points are the same; only the dtype that d is kept in differs."""
+    zs = jnp.array(samples(200, seed=5).astype(np.float32))
+
+    def final(state_dtype):
+        beta = mu2_optax.uniform_momentum().beta
+        tx = optax.chain(corrected_momentum(beta, state_dtype=state_dtype), optax.scale(0.0))
+        _, state = run(tx, split(jnp.array(X1)), zs)
+        return join(jax.tree.map(lambda d: d.astype(jnp.float32), state[0].d))
+
+    with x64():
+        exact = final(jnp.float64)
+    error = lambda d: np.linalg.norm(d - exact) / np.linalg.norm(exact)
+    assert error(final(None)) < 1e-5
+    assert error(final(jnp.bfloat16)) > 100 * error(final(None))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_the_point_of_the_correction_is_exact(dtype):
+    """``state.x`` is the previous params to the last bit, even in a narrower state."""
+    tx = mu2_sgd(0.3, state_dtype=jnp.bfloat16)
+    params = split(jnp.array(X1, dtype))
+    grads = grad_fn(params, jnp.array(ZS[0], dtype))
+    _, state = tx.update(grads, tx.init(params), params, prev_grads=grads)
+    assert state.d["matrix"].dtype == jnp.bfloat16
+    assert state.w["matrix"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(join(state.x), join(params))
+
+
+def test_double_precision_state_for_single_precision_params():
+    with x64():
+        tx = mu2_sgd(0.3, state_dtype=jnp.float64)
+        params = split(jnp.array(X1, jnp.float32))
+        points, state = run(tx, params, jnp.array(ZS, jnp.float32))
+        assert points["matrix"].dtype == jnp.float32
+        assert {leaf.dtype.name for leaf in jax.tree.leaves(state)} == {"int32", "float64"}
+
+
+def test_a_retraced_fresh_gradient_gives_the_same_numbers():
+    """A fresh ``jax.grad`` per call costs a trace each time, but is not wrong."""
+    tx = OPTIMIZERS["mu2_sgd"]
+    params = split(jnp.array(X1))
+    state = tx.init(params)
+    update = functools.partial(tx.update, batch=ZS[0])
+    one, _ = update(grad_fn(params, ZS[0]), state, params, grad_fn=jax.grad(loss))
+    two, _ = update(grad_fn(params, ZS[0]), state, params, grad_fn=jax.grad(loss))
+    np.testing.assert_array_equal(join(one), join(two))
