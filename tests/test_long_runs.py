@@ -168,3 +168,15 @@ def test_params_moved_by_someone_else_win_over_the_stored_average():
         return params.astype(jnp.float32)
 
     np.testing.assert_allclose(final("bfloat16"), final("float32"), rtol=2**-7)
+
+
+def test_a_narrow_state_is_shaped_by_eval_shape_and_not_by_map_params():
+    """The documented limit: where params are bfloat16 the state has one tree more."""
+    tx = mu2_optax.mu2_sgd(0.1)
+    params = {"w": jnp.ones(3, jnp.bfloat16)}
+    state = tx.init(params)
+    shapes = jax.eval_shape(tx.init, params)
+    assert jax.tree.structure(shapes) == jax.tree.structure(state)
+    assert state.averaged.x["w"].dtype == jnp.float32
+    with pytest.raises(ValueError, match="None"):
+        optax.tree.map_params(tx, lambda leaf: leaf, state)
