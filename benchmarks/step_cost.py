@@ -3,10 +3,9 @@
     python benchmarks/step_cost.py [--rounds 30] [--out benchmarks/results/step_cost]
 
 Runs one jitted step of each optimizer in turn, round after round, on logistic regression and on an
-MLP of MNIST's shape (batch 64), and prints the median over the rounds of the time divided by that of
-plain SGD in the same round, and the size of the state divided by that of the params. Takes about a
-minute on two CPU cores. Ratios below are of float32 params on a CPU; an accelerator that is not
-busy with one gradient may do two in less than twice the time.
+MLP of MNIST's shape (float32, batch 64). Prints the median over the rounds of the time divided by
+that of plain SGD in the same round, and the size of the state divided by that of the params. Takes
+about a minute on two CPU cores.
 """
 
 import argparse
