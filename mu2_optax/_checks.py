@@ -58,11 +58,13 @@ def check_params(params: Any) -> None:
             "`params` must be given, got None: call `tx.update(grads, state, params, ...)`."
         )
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+        dtype = getattr(leaf, "dtype", type(leaf))
+        if not (isinstance(leaf, float | complex) or jnp.issubdtype(dtype, jnp.inexact)):
+            kind = dtype.name if hasattr(dtype, "name") else repr(leaf)
             raise TypeError(
-                f"`params` must hold floating-point leaves, got {jnp.result_type(leaf)} at "
-                f"{_show(path)}; keep integers out of params (close over them or put them in "
-                "`batch`)."
+                f"`params` must hold floating-point leaves, got {kind} at {_show(path)}; keep "
+                "integers and functions out of params: close over them, put them in `batch`, or "
+                "filter them out (`eqx.filter(model, eqx.is_inexact_array)` in Equinox)."
             )
 
 
@@ -143,7 +145,8 @@ def _difference(tree: Any, reference: Any) -> str:
     for place in shapes:
         if place not in expected:
             return f"there is an unexpected leaf at {place}"
-    ours, theirs = str(jax.tree.structure(tree)), str(jax.tree.structure(reference))
+    ours: object = jax.tree.structure(tree)
+    theirs: object = jax.tree.structure(reference)
     return "" if ours == theirs else f"its structure is {ours}, expected {theirs}"
 
 

@@ -237,6 +237,22 @@ def test_a_list_where_the_state_has_a_tuple():
 def test_integer_leaves(tx):
     with pytest.raises(TypeError, match=r"floating-point leaves, got int32 at \['n'\]; keep"):
         tx.init({"w": jnp.ones(2), "n": jnp.array(1)})
+    with pytest.raises(TypeError, match=r"floating-point leaves, got 3 at \['n'\]; keep"):
+        tx.init({"w": jnp.ones(2), "n": 3})
+
+
+@every_optimizer
+def test_leaves_that_are_no_arrays(tx):
+    with pytest.raises(TypeError, match=r"got <function .*> at \['activation'\].*eqx\.filter"):
+        tx.init({"w": jnp.ones(2), "activation": lambda x: x})
+
+
+def test_python_numbers_are_params_too():
+    tx = m.mu2_sgd(0.1)
+    state = tx.init(1.0)
+    updates, state = tx.update(2.0, state, 1.0, prev_grads=2.0)
+    assert float(state.w) == pytest.approx(0.8)
+    assert float(updates) == pytest.approx(-0.02)
 
 
 def test_projections_that_are_none():

@@ -293,6 +293,32 @@ def test_a_step_that_closes_over_grad_fn_compiles_once():
     assert len(traces) == 2  # both evaluations, in the one trace
 
 
+def test_a_projection_is_no_schedule_to_inject_hyperparams_if_it_is_static():
+    make = optax.inject_hyperparams(mu2_sgd, static_args="projection")
+    injected = make(learning_rate=0.3, projection=mu2_optax.l2_ball(0.65))
+    params = split(jnp.array(X1))
+    points, _ = run(injected, params, jnp.array(ZS))
+    plain, _ = run(mu2_sgd(0.3, projection=mu2_optax.l2_ball(0.65)), params, jnp.array(ZS))
+    np.testing.assert_allclose(join(points), join(plain), rtol=0, atol=1e-6)
+
+
+def test_momenta_can_be_swept_under_vmap():
+    params = split(jnp.array(X1))
+
+    def final(gamma, power):
+        fixed, _ = run(mu2_sgd(0.3, mu2_optax.fixed_momentum(gamma=gamma)), params, ZS)
+        grown, _ = run(mu2_sgd(0.3, mu2_optax.polynomial_momentum(power)), params, ZS)
+        return jax.tree.map(lambda points: points[-1], (fixed, grown))
+
+    gammas, powers = jnp.array([0.05, 0.5]), jnp.array([0.5, 2.0])
+    together = jax.jit(jax.vmap(final))(gammas, powers)
+    for i in range(2):
+        alone = final(float(gammas[i]), float(powers[i]))
+        for batched, single in zip(together, alone, strict=True):
+            lane = jax.tree.map(lambda a, i=i: a[i], batched)
+            np.testing.assert_allclose(join(lane), join(single), rtol=0, atol=1e-5)
+
+
 # Precision
 
 
