@@ -16,7 +16,6 @@ from mu2_optax.gradients import grad_pair as grad_pair
 from mu2_optax.guard import RejectNonfiniteState as RejectNonfiniteState
 from mu2_optax.guard import reject_nonfinite as reject_nonfinite
 from mu2_optax.momentum import DoubleMomentum as DoubleMomentum
-from mu2_optax.momentum import WeightRatio as WeightRatio
 from mu2_optax.momentum import fixed_momentum as fixed_momentum
 from mu2_optax.momentum import linear_momentum as linear_momentum
 from mu2_optax.momentum import polynomial_momentum as polynomial_momentum
@@ -30,5 +29,6 @@ from mu2_optax.optimizers import storm as storm
 from mu2_optax.projections import l2_ball as l2_ball
 from mu2_optax.projections import per_tensor as per_tensor
 from mu2_optax.projections import projected as projected
+from mu2_optax.ratio import WeightRatio as WeightRatio
 
 __version__ = "0.1.0"

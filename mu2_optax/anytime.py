@@ -17,15 +17,9 @@ from mu2_optax._trees import (
     subtract,
     widened,
 )
-from mu2_optax.momentum import (
-    ScalarOrSchedule,
-    WeightRatio,
-    as_gamma,
-    first_ratio,
-    gamma_at,
-    next_ratio,
-)
 from mu2_optax.projections import Projection, as_projection
+from mu2_optax.ratio import WeightRatio, as_gamma, first_ratio, gamma_at, next_ratio
+from mu2_optax.schedules import ScalarOrSchedule
 
 
 class AnytimeState(NamedTuple):

@@ -9,7 +9,7 @@ import optax
 from mu2_optax._checks import check_gradient, check_params, check_stored, check_unit_interval
 from mu2_optax._trees import add, cast_like, scaled, stored_copy, stored_zeros, subtract, widened
 from mu2_optax.gradients import GradFn, gradient_at
-from mu2_optax.momentum import ScalarOrSchedule, as_schedule, weight_at
+from mu2_optax.schedules import ScalarOrSchedule, as_schedule, weight_at
 
 
 class CorrectedMomentumState(NamedTuple):

@@ -20,18 +20,10 @@ from mu2_optax._trees import (
 from mu2_optax.anytime import averaged
 from mu2_optax.corrected import carried_correction
 from mu2_optax.gradients import GradFn, gradient_at
-from mu2_optax.momentum import (
-    DoubleMomentum,
-    ScalarOrSchedule,
-    as_schedule,
-    check_momentum,
-    first_ratio,
-    gamma_at,
-    linear_momentum,
-    next_ratio,
-    weight_at,
-)
+from mu2_optax.momentum import DoubleMomentum, check_momentum, linear_momentum
 from mu2_optax.projections import Projection, as_projection
+from mu2_optax.ratio import first_ratio, gamma_at, next_ratio
+from mu2_optax.schedules import ScalarOrSchedule, as_schedule, weight_at
 
 
 class Mu2ExtraState(NamedTuple):

@@ -1,46 +1,25 @@
 r"""The weights of the double momentum: :math:`\alpha_t`, :math:`\beta_t` and :math:`\gamma_t`.
 
-Time is converted here and nowhere else: Optax counts start at 0 and the paper's t at 1, so a
-schedule called with ``count`` gives the weight of step t = count + 1. Every preset is in closed
-form, so that nothing overflows or drifts however long the run.
+Every preset is in closed form, so that nothing overflows or drifts however long the run.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from mu2_optax._checks import check_callable, check_nonnegative, check_unit_interval
-
-Schedule: TypeAlias = Callable[[Any], Any]
-"""A function of the step count."""
-
-Scalar: TypeAlias = float | jax.Array
-"""A number or a tracer."""
-
-ScalarOrSchedule: TypeAlias = Scalar | Schedule
-
-
-@dataclasses.dataclass(frozen=True)
-class WeightRatio:
-    r"""The averaging weight of arbitrary step weights: :math:`\gamma_t = \alpha_t/\alpha_{1:t}`.
-
-    The sum :math:`\alpha_{1:t}` may overflow, and it swallows small terms; the ratio
-    :math:`r_t = \alpha_{1:t}/\alpha_t` does neither and has a recursion of its own,
-
-    .. math:: r_1 = 1, \qquad r_{t+1} = 1 + r_t\,\alpha_t/\alpha_{t+1}, \qquad \gamma_t = 1/r_t .
-
-    This is what :func:`weighted_momentum` gives as ``gamma``; :func:`anytime` keeps r in its state.
-
-    Attributes:
-      alpha: A schedule of positive weights (:math:`\alpha_1` may be 0).
-    """
-
-    alpha: Schedule
+from mu2_optax.ratio import WeightRatio, as_gamma
+from mu2_optax.schedules import (
+    Scalar,
+    ScalarOrSchedule,
+    Schedule,
+    as_schedule,
+    inverse_time,
+    time,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,13 +94,13 @@ def linear_momentum(offset: Scalar = 0) -> DoubleMomentum:
         )
 
     def alpha(count: Any) -> jax.Array:
-        return _time(count) + offset
+        return time(count) + offset
 
     def beta(count: Any) -> jax.Array:
-        return 1 / (_time(count) + jnp.maximum(offset, 0))
+        return 1 / (time(count) + jnp.maximum(offset, 0))
 
     def gamma(count: Any) -> jax.Array:
-        t = _time(count)
+        t = time(count)
         later = t > 1  # gamma_1 = 1 for every offset, also for -1, where the formula is 0/0
         return jnp.where(later, 2 * (t + offset), 1) / jnp.where(later, t * (t + 1 + 2 * offset), 1)
 
@@ -145,7 +124,7 @@ def uniform_momentum() -> DoubleMomentum:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
       2025, appendix on uniform weights
     """
-    return DoubleMomentum(1.0, _inverse_time, _inverse_time)
+    return DoubleMomentum(1.0, inverse_time, inverse_time)
 
 
 def polynomial_momentum(power: Scalar) -> DoubleMomentum:
@@ -177,11 +156,9 @@ def polynomial_momentum(power: Scalar) -> DoubleMomentum:
     check_nonnegative("power", power)
 
     def gamma(count: Any) -> jax.Array:
-        return (1 + power) / (_time(count) + power)
+        return (1 + power) / (time(count) + power)
 
-    return DoubleMomentum(
-        lambda count: _rising_factorial(_time(count), power), _inverse_time, gamma
-    )
+    return DoubleMomentum(lambda count: _rising_factorial(time(count), power), inverse_time, gamma)
 
 
 def fixed_momentum(gamma: ScalarOrSchedule = 0.1, beta: ScalarOrSchedule = 0.9) -> DoubleMomentum:
@@ -232,7 +209,7 @@ def weighted_momentum(alpha: Schedule, beta: ScalarOrSchedule | None = None) -> 
       <https://arxiv.org/abs/1903.00974>`_, ICML 2019
     """
     check_callable("alpha", alpha, "lambda count: count + 1.0")
-    return DoubleMomentum(alpha, _inverse_time if beta is None else beta, WeightRatio(alpha))
+    return DoubleMomentum(alpha, inverse_time if beta is None else beta, WeightRatio(alpha))
 
 
 def check_momentum(momentum: Any) -> None:
@@ -242,55 +219,6 @@ def check_momentum(momentum: Any) -> None:
             f"`momentum` must be a DoubleMomentum such as fixed_momentum(gamma=0.1, beta=0.9) or "
             f"linear_momentum(), got {momentum!r}."
         )
-
-
-def as_schedule(value: ScalarOrSchedule) -> Schedule:
-    """A schedule as it is; a number as a constant schedule."""
-    return value if callable(value) else optax.constant_schedule(value)
-
-
-def as_gamma(gamma: ScalarOrSchedule | WeightRatio) -> Schedule | WeightRatio:
-    """γ, checked: a schedule, or the ratio of arbitrary weights."""
-    if isinstance(gamma, WeightRatio):
-        return gamma
-    check_unit_interval("gamma", gamma)
-    return as_schedule(gamma)
-
-
-def weight_at(schedule: Schedule, count: jax.Array) -> jax.Array:
-    """The value of a schedule in full precision, whatever dtype it was given in."""
-    return jnp.asarray(schedule(count)).astype(float)
-
-
-def first_ratio(gamma: Schedule | WeightRatio) -> jax.Array | None:
-    """The first r, which a state must carry if ``gamma`` is a ratio; otherwise nothing."""
-    return jnp.ones([], float) if isinstance(gamma, WeightRatio) else None
-
-
-def next_ratio(
-    gamma: Schedule | WeightRatio, ratio: jax.Array | None, count: jax.Array
-) -> jax.Array | None:
-    """The r of the next count, from r at ``count``."""
-    if not isinstance(gamma, WeightRatio) or ratio is None:
-        return None
-    now, later = (weight_at(gamma.alpha, c) for c in (count, optax.safe_increment(count)))
-    return 1 + ratio * now / later
-
-
-def gamma_at(gamma: Schedule | WeightRatio, ratio: jax.Array | None, count: jax.Array) -> jax.Array:
-    """γ at ``count``, given r at ``count``."""
-    if isinstance(gamma, WeightRatio):
-        return 1 / jnp.asarray(ratio)
-    return weight_at(gamma, count)
-
-
-def _time(count: Any) -> jax.Array:
-    """The paper's t, which starts at 1, as a float; Optax counts start at 0."""
-    return jnp.asarray(count).astype(float) + 1
-
-
-def _inverse_time(count: Any) -> jax.Array:
-    return 1 / _time(count)
 
 
 def _rising_factorial(t: jax.Array, p: Scalar) -> jax.Array:

@@ -8,13 +8,9 @@ import optax
 from mu2_optax._checks import check_nonnegative, check_transform
 from mu2_optax.anytime import AnytimeState, anytime
 from mu2_optax.corrected import CorrectedMomentumState, corrected_momentum
-from mu2_optax.momentum import (
-    DoubleMomentum,
-    ScalarOrSchedule,
-    check_momentum,
-    fixed_momentum,
-)
+from mu2_optax.momentum import DoubleMomentum, check_momentum, fixed_momentum
 from mu2_optax.projections import Projection, projected
+from mu2_optax.schedules import ScalarOrSchedule
 
 
 class Mu2State(NamedTuple):

@@ -6,7 +6,17 @@ import pathlib
 import mu2_optax
 
 PACKAGE = pathlib.Path(mu2_optax.__file__).parent
-CORE = {"momentum", "corrected", "anytime", "optimizers", "extragradient", "gradients", "guard"}
+CORE = {
+    "schedules",
+    "ratio",
+    "momentum",
+    "corrected",
+    "anytime",
+    "optimizers",
+    "extragradient",
+    "gradients",
+    "guard",
+}
 
 
 def imports(path):
