@@ -10,6 +10,8 @@ from mu2_optax.corrected import CorrectedMomentumState as CorrectedMomentumState
 from mu2_optax.corrected import corrected_momentum as corrected_momentum
 from mu2_optax.extragradient import Mu2ExtraState as Mu2ExtraState
 from mu2_optax.extragradient import mu2_extra_sgd as mu2_extra_sgd
+from mu2_optax.frank_wolfe import frank_wolfe as frank_wolfe
+from mu2_optax.frank_wolfe import mu2_frank_wolfe as mu2_frank_wolfe
 from mu2_optax.gradients import accumulate as accumulate
 from mu2_optax.gradients import bind as bind
 from mu2_optax.gradients import grad_pair as grad_pair

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from problems import full_precision
 
 import mu2_optax as m
+from mu2_optax import lmo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,7 @@ CASES = {
     "mu2_extra_sgd fixed": Case(
         lambda learning_rate: m.mu2_extra_sgd(learning_rate, m.fixed_momentum())
     ),
+    "mu2_frank_wolfe": Case(lambda learning_rate: m.mu2_frank_wolfe(lmo.l2_ball(12.0))),
     "storm": Case(lambda learning_rate: m.storm(learning_rate, 0.1)),
     "anytime_sgd": Case(
         lambda learning_rate: m.anytime_sgd(learning_rate, m.polynomial_momentum(3))
@@ -60,6 +62,9 @@ CASES = {
 }
 
 every_optimizer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+RATED = {name: case for name, case in CASES.items() if name != "mu2_frank_wolfe"}
+every_optimizer_with_a_rate = pytest.mark.parametrize("case", RATED.values(), ids=RATED.keys())
 
 
 # The problems: a loss of params alone, a start, and the minimum.
@@ -162,7 +167,7 @@ def test_vmapped_learning_rates_equal_separate_runs(case):
         assert_close(jax.tree.map(lambda a, i=i: a[i], together), alone, rtol=1e-5, atol=1e-6)
 
 
-@every_optimizer
+@every_optimizer_with_a_rate
 def test_a_schedule_is_followed(case):
     constant, _ = run(case.make(optax.constant_schedule(case.rate)), start())
     assert_close(constant, run(case.make(case.rate), start())[0], rtol=1e-6)
@@ -299,7 +304,8 @@ AROUND = {
 def test_optax_wrappers_change_nothing(case, around):
     plain, _ = run(case.make(case.rate), start())
     wrapped, _ = run(AROUND[around](case.make(case.rate)), start())
-    assert_close(plain, wrapped, rtol=1e-6)
+    # The compiler may fuse differently: float32 rounding of values of order one.
+    assert_close(plain, wrapped, rtol=1e-6, atol=1e-6)
 
 
 @every_optimizer
@@ -319,7 +325,7 @@ def test_schedule_free_converges_around_what_does_not_average(name):
     assert_close(averaged, jax.tree.map(jnp.zeros_like, averaged), rtol=0, atol=3e-2)
 
 
-@every_optimizer
+@every_optimizer_with_a_rate
 def test_weight_decay_after_it_shrinks_the_params(case):
     """With a flat loss, x ← x - λx alone remains: exact geometric decay."""
     flat = lambda params, batch: jax.tree.map(jnp.zeros_like, params)

@@ -1,0 +1,107 @@
+"""Uniformly small errors: batch sizes ceil(T/t) against one sample a step.
+
+    python benchmarks/theory/dynamic_batches.py
+
+Expected: with b_t = ceil(T/t) the mean squared error of d is flat over t and below sigma_tilde^2/T
+at every t, for about T log T samples; with one sample a step it falls like 1/t.
+Takes less than a minute on a 2-core x86-64 CPU without a GPU.
+"""
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+from known_problems import least_squares
+from report import save, write_csv
+from theory_runs import rate, variance
+
+import mu2_optax
+from mu2_optax import theory
+
+STEPS, SEEDS = (256, 1024), 64
+
+
+def main() -> None:
+    """Measures, checks and draws."""
+    problem = least_squares()
+    ball = mu2_optax.l2_ball(problem.radius)
+    rows = []
+    figure, axis = plt.subplots(figsize=(6, 3.8))
+    for steps, color in zip(STEPS, ("#0072b2", "#d55e00"), strict=True):
+        tx = mu2_optax.mu2_sgd(
+            100 * rate(problem, "mu2_sgd", steps),
+            mu2_optax.linear_momentum(1),
+            projection=ball,
+            weighted_steps=True,
+        )
+
+        def run(key, size, tx=tx, steps=steps):
+            record = lambda x, state: jnp.sum((state.d - problem.gradient(state.x)) ** 2)
+            out = theory.run_dynamic(
+                tx,
+                problem.grad_fn,
+                problem.sample,
+                jnp.zeros(problem.dim),
+                key,
+                steps,
+                size=size,
+                record=record,
+            )
+            return out.records, out.samples
+
+        keys = jax.random.split(jax.random.key(0), SEEDS)
+        single = lambda t, T: jnp.ones_like(t)
+        for label, size, style in (("b = ⌈T/t⌉", None, "-"), ("b = 1", single, ":")):
+            records, samples = jax.jit(jax.vmap(lambda k, size=size: run(k, size)))(keys)
+            mean = np.asarray(records).mean(0)
+            held = bool(np.all(mean <= variance(problem) / steps))
+            first, last = mean[: steps // 16].mean(), mean[-steps // 16 :].mean()
+            rows.append(
+                (
+                    steps,
+                    label,
+                    int(samples[0]),
+                    float(first),
+                    float(last),
+                    float(mean.max()),
+                    variance(problem) / steps,
+                    held,
+                )
+            )
+            print(rows[-1])
+            axis.loglog(
+                np.arange(1, steps + 1),
+                mean,
+                style,
+                color=color,
+                lw=1,
+                label=f"T = {steps}, {label}, {int(samples[0])} samples",
+            )
+        axis.axhline(
+            variance(problem) / steps,
+            color=color,
+            lw=0.8,
+            ls="--",
+            label=f"the bound σ̃²/T, T = {steps}",
+        )
+    axis.set(xlabel="t", ylabel="E‖d$_t$ − ∇f(x$_t$)‖²", title="least squares")
+    axis.legend(fontsize=7)
+    write_csv(
+        "dynamic_batches",
+        (
+            "T",
+            "batch_size",
+            "samples",
+            "mean_error_first_16th",
+            "mean_error_last_16th",
+            "largest_mean_error",
+            "bound",
+            "bound_holds_at_every_t",
+        ),
+        rows,
+    )
+    save(figure, "dynamic_batches")
+
+
+if __name__ == "__main__":
+    main()

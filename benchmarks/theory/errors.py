@@ -1,0 +1,83 @@
+"""The theorem on the error, measured: t E|d_t - grad f(x_t)|^2 over t.
+
+    python benchmarks/theory/errors.py
+
+Expected: bounded for mu2-SGD (linear and uniform weights) at every learning rate, and below the
+bound; growing like t for SGD and Anytime-SGD; for STORM bounded at small and growing at large
+rates; for mu2-ExtraSGD bounded at small rates and slowly growing at 1/(2L).
+Takes about two minutes on a 2-core x86-64 CPU without a GPU.
+"""
+
+import itertools
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+from known_problems import least_squares, logistic
+from report import COLORS, save, write_csv
+from theory_runs import METHODS, errors, rate, variance
+
+from mu2_optax import theory
+
+STEPS, SEEDS = 2**15, 32
+
+
+def cases():
+    """Triples of (name, multiple of its rate, label); STORM's rates are multiples of 1/(8L)."""
+    yield "mu2_sgd", 1, "μ²-SGD, η = 1/(8LT)"
+    yield "mu2_sgd", 1e5, "μ²-SGD, η × 10⁵"
+    yield "uniform", 1, "μ²-SGD uniform, η = 1/(16L(1+log T))"
+    yield "mu2_extra_sgd", 0.1, "μ²-ExtraSGD, η = 1/(20L)"
+    yield "mu2_extra_sgd", 1, "μ²-ExtraSGD, η = 1/(2L)"
+    yield "mu2_extra_sgd", 10, "μ²-ExtraSGD, η = 5/L"
+    yield "mu2_frank_wolfe", 1, "μ²-Frank-Wolfe, no η"
+    yield "storm", 1, "STORM, η = 1/(8L)"
+    yield "storm", 128, "STORM, η = 16/L"
+    yield "anytime", 1, "Anytime-SGD"
+    yield "sgd", 1, "SGD"
+
+
+def main() -> None:
+    """Measures, checks and draws."""
+    jax.config.update("jax_enable_x64", True)
+    styles = {1: "-", 0.1: ":", 10: "--", 1e5: "--", 128: "--"}
+    times = np.unique(np.logspace(0, np.log10(STEPS), 40).astype(int))
+    rows = []
+    figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), sharex=True)
+    for axis, problem in zip(axes, (least_squares(), logistic()), strict=True):
+        for name, multiple, label in cases():
+            measured = errors(problem, name, multiple * rate(problem, name, STEPS), STEPS, SEEDS)
+            mean = measured.mean(0)
+            # each point averages the seeds and the steps between two times, to see the trend
+            edges = np.unique(np.concatenate([[0], times]))
+            parts = itertools.pairwise(edges)
+            binned = np.array([mean[a:b].mean() for a, b in parts]) * edges[1:]
+            axis.loglog(edges[1:], binned, styles[multiple], color=COLORS[name], label=label)
+            t = np.arange(1, STEPS + 1)
+            method = name if name in ("uniform", "mu2_extra_sgd") else "mu2_sgd"
+            limit = np.asarray(theory.error_bound(t, variance(problem), method))
+            for s in (1, 64, 1024, 8192, STEPS):
+                window = slice(max(0, int(s / 1.2) - 1), s)
+                rows.append(
+                    (
+                        problem.name,
+                        METHODS[name].name,
+                        label,
+                        s,
+                        float(mean[window].mean()),
+                        float(s * mean[window].mean()),
+                        float(limit[s - 1]),
+                    )
+                )
+            print(problem.name, label, "below its bound at every t:", bool(np.all(mean <= limit)))
+        bound = variance(problem) * times / (times + 1)
+        axis.loglog(times, bound, color="black", lw=1, label="the bound, σ̃² t/(t+1)")
+        axis.set(title=problem.name, xlabel="t", ylim=(0.05, None))
+    axes[0].set_ylabel("t · E‖d$_t$ − ∇f(x$_t$)‖²")
+    axes[1].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
+    write_csv("errors", ("problem", "method", "case", "t", "error", "t_times_error", "bound"), rows)
+    save(figure, "errors")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The range of good learning rates, measured against T, with and without noise.
+
+    python benchmarks/theory/stability.py
+
+Expected: with noise the ratio of the range grows with T for both algorithms of the paper and stays
+near 30 for SGD; the theorems' rates are within twice the best with and without noise, while the
+best rate of SGD falls by orders of magnitude when noise comes in.
+Takes about 40 s on a 2-core x86-64 CPU without a GPU.
+"""
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+from known_problems import hard_quadratic, noiseless
+from report import COLORS, save, write_csv
+from theory_runs import METHODS, final_excess, rate, variance, within_twice_best
+
+from mu2_optax import theory
+
+STEPS, SEEDS = (64, 256, 1024, 4096), 16
+MULTIPLES = 10 ** np.arange(-6, 4.01, 0.125)
+NAMES = ("sgd", "mu2_sgd", "mu2_extra_sgd", "uniform")
+
+
+def ceiling(problem, name, steps):
+    """The largest rate of the theory."""
+    return 1 / (2 * problem.smoothness) if name == "sgd" else rate(problem, name, steps)
+
+
+def main() -> None:
+    """Measures and draws."""
+    jax.config.update("jax_enable_x64", True)
+    problem = hard_quadratic()
+    rows, curves, ratios = [], {}, {}
+    for name in NAMES:
+        noise = problem.gradient_variance if name == "sgd" else variance(problem)
+        for steps in STEPS:
+            etas = MULTIPLES * ceiling(problem, name, steps)
+            allowed = MULTIPLES <= 1.0001
+            best = {}
+            for seen, seeds in ((noiseless(problem), 1), (problem, SEEDS)):
+                means = final_excess(seen, name, etas, steps, seeds).mean(1)
+                curves[name, steps, seen.name] = (etas, means)
+                best[seen.name] = (etas[np.nanargmin(means)], means)
+                low, high, ratio = within_twice_best(etas[allowed], means[allowed])
+                _, top, full = within_twice_best(etas, means)
+                at_ceiling = means[allowed][-1] / means[allowed].min()
+                predicted = theory.stability_range(
+                    problem.smoothness, steps, problem.diameter, noise, name
+                )
+                rows.append(
+                    (
+                        seen.name,
+                        METHODS[name].name,
+                        steps,
+                        float(low),
+                        float(high),
+                        ratio,
+                        float(predicted.ratio) if seen is problem else "",
+                        float(top),
+                        full,
+                        top >= etas[-1] / 1.001,
+                        float(at_ceiling),
+                    )
+                )
+                if (
+                    seen is problem
+                ):  # a range that reaches the first rate has no end: T is too short
+                    measured = ratio if low > etas[0] else float("nan")
+                    ratios[name, steps] = (measured, float(predicted.ratio), full)
+            quiet, noisy = best[noiseless(problem).name], best[problem.name]
+            cost = noisy[1][np.nanargmin(quiet[1])] / np.nanmin(noisy[1])
+            print(
+                f"{name} T={steps}: ratio {ratios[name, steps][0]:.3g}, predicted "
+                f"{ratios[name, steps][1]:.3g}, all rates {ratios[name, steps][2]:.3g}; the "
+                f"noiseless best rate costs {cost:.2f}x under noise; best rates "
+                f"{quiet[0]:.2g} and {noisy[0]:.2g}"
+            )
+    for name in NAMES:
+        measured, predicted, _ = np.array([ratios[name, s] for s in STEPS]).T
+        known = ~np.isnan(measured)
+        times = np.log(np.array(STEPS)[known])
+        fits = [np.polyfit(times, np.log(r[known]), 1)[0] for r in (measured, predicted)]
+        print(f"{name}: the ratio grows like T^{fits[0]:.2f}, predicted T^{fits[1]:.2f}")
+    write_csv(
+        "stability",
+        (
+            "problem",
+            "method",
+            "T",
+            "low",
+            "high",
+            "ratio",
+            "predicted_ratio",
+            "high_of_all_rates",
+            "ratio_of_all_rates",
+            "reaches_end_of_grid",
+            "loss_at_theorem_rate_over_best",
+        ),
+        rows,
+    )
+
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8))
+    steps = 1024
+    for axis, seen in zip(axes, (noiseless(problem), problem), strict=False):
+        for name in NAMES:
+            etas, means = curves[name, steps, seen.name]
+            top = ceiling(problem, name, steps)
+            axis.loglog(etas / top, means, color=COLORS[name], label=METHODS[name].name)
+        axis.axvline(1, color="black", lw=0.8, ls=":")
+        axis.set(
+            title=f"{seen.name}, T = {steps}",
+            xlabel="η / the theory's largest η",
+            ylabel="excess loss",
+        )
+    axes[1].legend(fontsize=7)
+    for name in NAMES:
+        measured, predicted, _ = np.array([ratios[name, s] for s in STEPS]).T
+        axes[2].loglog(STEPS, measured, "o-", ms=3, color=COLORS[name], label=METHODS[name].name)
+        axes[2].loglog(STEPS, predicted, "--", lw=1, color=COLORS[name])
+    axes[2].set(
+        title="ratio of good rates up to the theory's\nlargest (dashed: predicted)", xlabel="T"
+    )
+    save(figure, "stability")
+
+
+if __name__ == "__main__":
+    main()

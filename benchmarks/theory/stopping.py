@@ -1,0 +1,119 @@
+"""The norm of the estimate as a stopping rule, and the same rule on SGD's gradient.
+
+    python benchmarks/theory/stopping.py
+
+Expected: with mu2-SGD the rule fires in every run, earlier for a larger tolerance, where the exact
+gradient is small; with SGD's own gradient, at the same tolerances, it does not, but for a chance.
+Takes less than a minute on a 2-core x86-64 CPU without a GPU.
+"""
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import optax
+from known_problems import logistic
+from report import COLORS, save, write_csv
+
+import mu2_optax
+from mu2_optax.stopping import estimate_norm, run_until
+
+MAX_STEPS, SEEDS = 20_000, 32
+TOLERANCES = (0.3, 0.2, 0.1, 0.05, 0.025)
+
+
+def main() -> None:
+    """Measures and draws."""
+    problem = logistic()
+    ball = mu2_optax.l2_ball(problem.radius)
+    rate = 1 / (2 * problem.smoothness)
+    optimizers = {
+        "mu2_sgd": mu2_optax.mu2_sgd(rate, mu2_optax.linear_momentum(1), projection=ball),
+        "sgd": mu2_optax.storm(rate, beta=1.0, projection=ball),  # beta = 1: d is the gradient
+    }
+    first = jnp.zeros(problem.dim)
+
+    def run(tx, tolerance, key):
+        def step(x, state, z):
+            grads = problem.grad_fn(x, z)
+            updates, state = tx.update(grads, state, x, grad_fn=problem.grad_fn, batch=z)
+            return optax.apply_updates(x, updates), state
+
+        draw = lambda count: problem.sample(jax.random.fold_in(key, count))
+        out = run_until(step, first, tx.init(first), draw, tolerance=tolerance, max_steps=MAX_STEPS)
+        return out.reason, out.steps, jnp.linalg.norm(problem.gradient(out.params)), out.norm
+
+    keys = jax.random.split(jax.random.key(0), SEEDS)
+    rows = []
+    for name, tx in optimizers.items():
+        sweep = jax.jit(jax.vmap(jax.vmap(lambda t, k, tx=tx: run(tx, t, k), (None, 0)), (0, None)))
+        reason, steps, gradient, norm = map(np.asarray, sweep(jnp.asarray(TOLERANCES), keys))
+        for i, tolerance in enumerate(TOLERANCES):
+            rows.append(
+                (
+                    name,
+                    tolerance,
+                    float(np.mean(reason[i] == 0)),
+                    float(np.median(steps[i])),
+                    float(gradient[i].mean()),
+                    float(gradient[i].max()),
+                    float(norm[i].mean()),
+                )
+            )
+            print(
+                "{} tolerance {:g}: fired in {:.0f}% of runs, median step {:.0f}, "
+                "|grad f| mean {:.3g}, max {:.3g}; |d| {:.3g}".format(
+                    name, tolerance, 100 * rows[-1][2], *rows[-1][3:]
+                )
+            )
+    write_csv(
+        "stopping",
+        (
+            "method",
+            "tolerance",
+            "share_fired",
+            "median_steps",
+            "mean_exact_gradient",
+            "max_exact_gradient",
+            "mean_norm_of_d",
+        ),
+        rows,
+    )
+
+    figure, axis = plt.subplots(figsize=(6, 3.8))
+    for name, tx in optimizers.items():
+
+        def step(carry, t, tx=tx):
+            x, state = carry
+            z = problem.sample(jax.random.fold_in(jax.random.key(1), t))
+            grads = problem.grad_fn(x, z)
+            updates, state = tx.update(grads, state, x, grad_fn=problem.grad_fn, batch=z)
+            exact = jnp.linalg.norm(problem.gradient(x))
+            return (optax.apply_updates(x, updates), state), (estimate_norm(state), exact)
+
+        _, (seen, exact) = jax.lax.scan(step, (first, tx.init(first)), jnp.arange(5000))
+        label = "μ²-SGD" if name == "mu2_sgd" else "SGD"
+        what = "‖d‖" if name == "mu2_sgd" else "‖g‖"
+        axis.loglog(
+            np.arange(1, 5001),
+            seen,
+            color=COLORS[name],
+            lw=0.6,
+            alpha=0.6,
+            label=f"{label}: {what}, what the rule sees",
+        )
+        axis.loglog(
+            np.arange(1, 5001),
+            exact,
+            color=COLORS[name],
+            lw=1.6,
+            ls="--",
+            label=f"{label}: ‖∇f(x)‖, exact",
+        )
+    axis.set(xlabel="t", title="one run on the logistic problem", ylim=(3e-3, None))
+    axis.legend(fontsize=7)
+    save(figure, "stopping")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+r"""The bounds of the paper's theorems, with the constants of its proofs.
+
+Letters as in :mod:`mu2_optax.theory`, where these functions are meant to be found.
+"""
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from mu2_optax._numbers import (
+    check_choice,
+    check_not_negative,
+    check_positive,
+    check_probability,
+    check_steps,
+)
+
+Method = Literal["mu2_sgd", "mu2_extra_sgd", "uniform"]
+METHODS = ("mu2_sgd", "mu2_extra_sgd", "uniform")
+
+
+def error_bound(t: Any, variance: Any, method: Method = "mu2_sgd") -> jax.Array:
+    r"""The bound of the expected squared error of d, whatever the update rule.
+
+    .. math:: E\|d_t - \nabla f(x_t)\|^2 \le \frac{\tilde\sigma^2}{t + 1}\ (\alpha_t = t + 1),
+      \qquad \frac{\tilde\sigma^2}{t}\ (\text{uniform})
+
+    The paper states the second for both; its proof gives the first.
+
+    Args:
+      t: The step, which starts at 1.
+      variance: :math:`\tilde\sigma^2`; see :func:`mu2_optax.theory.effective_variance`.
+      method: ``"mu2_sgd"``, ``"mu2_extra_sgd"`` (both with ``linear_momentum(offset=1)``) or
+        ``"uniform"``.
+
+    Returns:
+      A scalar, or an array if ``t`` is one.
+
+    Examples:
+      >>> from mu2_optax import theory
+      >>> float(theory.error_bound(7, variance=2.0))
+      0.25
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025: the theorem on the error, and the appendix on uniform weights
+    """
+    check_steps("t", t)
+    check_not_negative("variance", variance, "it is a variance.")
+    check_choice("method", method, METHODS)
+    return jnp.asarray(variance, float) / (jnp.asarray(t, float) + (method != "uniform"))
+
+
+def high_probability_error_bound(
+    t: Any,
+    steps: Any,
+    variance: Any,
+    *,
+    smoothness: Any,
+    diameter: Any,
+    gradient_bound: Any,
+    failure: Any,
+    constant: Any = 1.0,
+) -> jax.Array:
+    r"""A bound of the squared error of d for all steps at once, with probability 1 − δ.
+
+    .. math:: \|d_t - \nabla f(x_t)\|^2 \le c \left(\frac{\tilde\sigma^2}{t} +
+      \frac{(8LD + 2G)^2}{t^2}\right) \log\frac T\delta
+
+    The paper gives it as an O(·), without the constant c.
+
+    Args:
+      t: The step, which starts at 1.
+      steps: T, the number of steps.
+      variance: :math:`\tilde\sigma^2`; see :func:`mu2_optax.theory.effective_variance`.
+      smoothness: L.
+      diameter: D.
+      gradient_bound: G, the largest norm of any :math:`\nabla f(x; z)` on the set.
+      failure: δ, strictly between 0 and 1.
+      constant: c.
+
+    Returns:
+      A scalar, or an array if ``t`` is one.
+
+    Examples:
+      >>> from mu2_optax import theory
+      >>> bound = theory.high_probability_error_bound(
+      ...     100, 1000, 2.0, smoothness=1.0, diameter=2.0, gradient_bound=3.0, failure=0.05
+      ... )
+      >>> round(float(bound), 3)
+      0.677
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025, appendix on high probability
+    """
+    check_steps("t", t)
+    check_steps("steps", steps)
+    check_not_negative("variance", variance, "it is a variance.")
+    check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
+    check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
+    check_not_negative("gradient_bound", gradient_bound, "it is the largest norm of a gradient.")
+    check_probability("failure", failure)
+    check_positive("constant", constant, "it scales the bound.")
+    t = jnp.asarray(t, float)
+    U = 8 * jnp.asarray(smoothness, float) * diameter + 2 * jnp.asarray(gradient_bound, float)
+    return constant * (variance / t + (U / t) ** 2) * jnp.log(jnp.asarray(steps, float) / failure)
+
+
+def excess_loss_bound(
+    learning_rate: Any, steps: Any, diameter: Any, variance: Any, method: Method = "mu2_sgd"
+) -> jax.Array:
+    r"""The bound of the expected excess loss :math:`E f(x_T) - \min_K f`.
+
+    .. math::
+      \text{mu2\_sgd:}&\quad \frac{D^2/\eta + 4D\tilde\sigma T^{3/2}}{T(T + 3)/2} +
+      2\eta\tilde\sigma^2 \\
+      \text{mu2\_extra\_sgd:}&\quad \frac{4D^2/\eta + 2D\tilde\sigma T^{3/2}}{T(T + 3)/2} \\
+      \text{uniform:}&\quad \frac{D^2/\eta + 2\eta\tilde\sigma^2(1 + \log T) +
+      4D\tilde\sigma T^{1/2}}{T}
+
+    The theorems have an O(·); these are the last lines of their proofs, with
+    :math:`\alpha_{1:T} = T(T + 3)/2`. They hold for learning rates up to
+    :func:`mu2_optax.theory.max_learning_rate`; those of ``mu2_sgd`` and ``uniform`` (T > 2) also
+    need the minimum over the set to be a minimum over the whole space.
+
+    Args:
+      learning_rate: η.
+      steps: T.
+      diameter: D.
+      variance: :math:`\tilde\sigma^2`; see :func:`mu2_optax.theory.effective_variance`.
+      method: ``"mu2_sgd"``, ``"mu2_extra_sgd"`` or ``"uniform"``.
+
+    Returns:
+      A scalar.
+
+    Examples:
+      >>> from mu2_optax import theory
+      >>> rate = theory.max_learning_rate(1.0, steps=100)
+      >>> round(float(theory.excess_loss_bound(rate, 100, diameter=2.0, variance=0.0)), 4)
+      0.6214
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025: the proofs of the theorems on μ²-SGD, μ²-ExtraSGD and uniform weights
+    """
+    check_positive("learning_rate", learning_rate, "use `max_learning_rate`.")
+    check_steps("steps", steps)
+    check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
+    check_not_negative("variance", variance, "it is a variance.")
+    check_choice("method", method, METHODS)
+    eta, T, D = (jnp.asarray(a, float) for a in (learning_rate, steps, diameter))
+    noise = jnp.sqrt(jnp.asarray(variance, float))
+    if method == "uniform":
+        step_noise = 2 * eta * noise**2 * (1 + jnp.log(T))
+        return (D**2 / eta + step_noise + 4 * D * noise * T**0.5) / T
+    weights = T * (T + 3) / 2
+    if method == "mu2_extra_sgd":
+        return (4 * D**2 / eta + 2 * D * noise * T**1.5) / weights
+    return (D**2 / eta + 4 * D * noise * T**1.5) / weights + 2 * eta * noise**2
+
+
+def frank_wolfe_bound(
+    steps: Any, smoothness: Any, diameter: Any, variance: Any, initial_gap: Any = None
+) -> jax.Array:
+    r"""The bound of the expected excess loss of ``mu2_frank_wolfe``, which has no learning rate.
+
+    .. math:: \frac{2\Delta_1 + (T - 1)LD^2 + 2D\tilde\sigma T^{3/2}}{T(T + 3)/2}
+
+    for ``linear_momentum(offset=1)``. It is not in the paper; it follows from its theorem on the
+    error, which holds for any update rule, and the usual Frank-Wolfe argument (smoothness and the
+    oracle's optimality give
+    :math:`\Delta_{t+1} \le (1 - \gamma)\Delta_t + \gamma D\|\varepsilon_t\| + \gamma^2 LD^2/2` with
+    :math:`\gamma = \gamma_{t+1}`; multiply by :math:`\alpha_{1:t+1}` and sum). The set's minimum
+    need not be a minimum over the whole space.
+
+    Args:
+      steps: T.
+      smoothness: L.
+      diameter: D.
+      variance: :math:`\tilde\sigma^2`; see :func:`mu2_optax.theory.effective_variance`.
+      initial_gap: :math:`\Delta_1`, the excess loss of the first params; :math:`LD^2/2`, which
+        bounds it if the set holds a minimum over the whole space, if it is not given.
+
+    Returns:
+      A scalar.
+
+    Examples:
+      >>> from mu2_optax import theory
+      >>> round(float(theory.frank_wolfe_bound(100, 1.0, diameter=2.0, variance=0.0)), 4)
+      0.0777
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025, for the error; Jaggi, `Revisiting Frank-Wolfe
+      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
+    """
+    check_steps("steps", steps)
+    check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
+    check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
+    check_not_negative("variance", variance, "it is a variance.")
+    T, L, D = (jnp.asarray(a, float) for a in (steps, smoothness, diameter))
+    if initial_gap is None:
+        initial_gap = L * D**2 / 2
+    check_not_negative("initial_gap", initial_gap, "it is a loss minus its minimum.")
+    noise = jnp.sqrt(jnp.asarray(variance, float))
+    total = 2 * initial_gap + (T - 1) * L * D**2 + 2 * D * noise * T**1.5
+    return total / (T * (T + 3) / 2)

@@ -1,0 +1,328 @@
+r"""Linear minimization oracles: the point of a compact set that lies furthest against a direction.
+
+An oracle is any function from tree to tree, :math:`d \mapsto \arg\min_{v \in K} \langle d, v
+\rangle`. All oracles here follow two rules. A zero direction, for which every point is a minimizer,
+gives the centre of the set. A direction that is not finite gives NaN, never a plausible point, so
+that :func:`mu2_optax.reject_nonfinite` can see it. Use :func:`mu2_optax.per_tensor` around any of
+them to give every tensor a set of its own.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+from mu2_optax._checks import check_like, check_nonnegative, check_params
+from mu2_optax._numbers import check_choice, check_iterations
+from mu2_optax._trees import add, cast_like, subtract, widened
+from mu2_optax.projections import per_tensor as per_tensor
+
+Oracle: TypeAlias = Callable[[Any], Any]
+"""A function from a direction to a point of K."""
+
+
+def l2_ball(radius: Any, center: Any = None) -> Oracle:
+    r"""The oracle of an L2 ball, over the whole tree as one vector.
+
+    .. math:: \arg\min_{\|v - c\|_2 \le r} \langle d, v \rangle = c - r\,d / \|d\|_2
+
+    Args:
+      radius: r ≥ 0.
+      center: c, a tree like the params, such as the initial ones; the origin if it is not given.
+
+    Returns:
+      A function from tree to tree.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from mu2_optax import lmo
+      >>> lmo.l2_ball(5.0)({"a": jnp.array([3.0, 0.0]), "b": jnp.array(-4.0)})
+      {'a': Array([-3., -0.], dtype=float32), 'b': Array(4., dtype=float32)}
+
+    References:
+      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
+      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
+    """
+    return _oracle(lambda d: _scale(_over(optax.tree.norm(d)), d), radius, center)
+
+
+def linf_ball(radius: Any, center: Any = None) -> Oracle:
+    r"""The oracle of an L∞ ball: the signs. It is the direction of signSGD.
+
+    .. math:: \arg\min_{\|v - c\|_\infty \le r} \langle d, v \rangle = c - r\,\text{sign}(d)
+
+    Args:
+      radius: r ≥ 0.
+      center: c, a tree like the params; the origin if it is not given.
+
+    Returns:
+      A function from tree to tree.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from mu2_optax import lmo
+      >>> lmo.linf_ball(0.5)(jnp.array([3.0, -0.1, 0.0]))
+      Array([-0.5,  0.5, -0. ], dtype=float32)
+
+    References:
+      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
+      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
+    """
+    return _oracle(lambda d: jax.tree.map(jnp.sign, d), radius, center)
+
+
+def l1_ball(radius: Any, center: Any = None) -> Oracle:
+    r"""The oracle of an L1 ball over the whole tree: one coordinate moves, so averages are sparse.
+
+    .. math::
+      \arg\min_{\|v - c\|_1 \le r} \langle d, v \rangle = c - r\,\text{sign}(d_i)\,e_i, \qquad
+      i = \arg\max_j |d_j|
+
+    Args:
+      radius: r ≥ 0.
+      center: c, a tree like the params; the origin if it is not given.
+
+    Returns:
+      A function from tree to tree.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from mu2_optax import lmo
+      >>> lmo.l1_ball(1.0)({"a": jnp.array([3.0, 0.0]), "b": jnp.array(-4.0)})
+      {'a': Array([-0., -0.], dtype=float32), 'b': Array(1., dtype=float32)}
+
+    References:
+      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
+      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
+    """
+
+    def direction(d: Any) -> Any:
+        flat, unravel = ravel_pytree(d)
+        place = jnp.argmax(jnp.abs(flat))
+        return unravel(jnp.zeros_like(flat).at[place].set(jnp.sign(flat[place])))
+
+    return _oracle(direction, radius, center)
+
+
+def simplex(scale: Any = 1.0) -> Oracle:
+    r"""The oracle of the simplex over the whole tree: all weight on the smallest coordinate.
+
+    .. math::
+      \arg\min_{v \ge 0,\ \sum_j v_j = s} \langle d, v \rangle = s\,e_i, \qquad
+      i = \arg\min_j d_j
+
+    For one distribution per tensor, use ``per_tensor(simplex())``. A zero direction gives the
+    uniform distribution.
+
+    Args:
+      scale: s ≥ 0, the sum of the weights.
+
+    Returns:
+      A function from tree to tree.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from mu2_optax import lmo
+      >>> lmo.simplex()(jnp.array([3.0, -1.0, 2.0]))
+      Array([0., 1., 0.], dtype=float32)
+
+    References:
+      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
+      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
+    """
+
+    def opposite(d: Any) -> Any:  # the sign is turned again in `_oracle`
+        flat, unravel = ravel_pytree(d)
+        vertex = jnp.zeros_like(flat).at[jnp.argmin(flat)].set(1)
+        uniform = jnp.full_like(flat, 1 / flat.size)
+        return unravel(-jnp.where(jnp.any(flat != 0), vertex, uniform))
+
+    return _oracle(opposite, scale, None)
+
+
+def spectral_ball(
+    radius: Any,
+    center: Any = None,
+    *,
+    how: Literal["svd", "newton_schulz"] = "svd",
+    iterations: int = 30,
+) -> Oracle:
+    r"""The oracle of a spectral-norm ball for every matrix: its orthogonal factor, as in Muon.
+
+    .. math::
+      \arg\min_{\|V - C\|_{op} \le r} \langle D, V \rangle = C - r\,U W^\top, \qquad
+      D = U \Sigma W^\top
+
+    The matrices are the last two axes of a leaf. Vectors and scalars are matrices of one column,
+    whose spectral norm is the L2 norm.
+
+    Args:
+      radius: r ≥ 0, the same for every matrix.
+      center: C, a tree like the params; the origin if it is not given.
+      how: ``"svd"`` is exact; ``"newton_schulz"`` uses matrix products alone, which suits
+        accelerators: :math:`X \leftarrow \frac32 X - \frac12 X X^\top X`, started at
+        :math:`D/\|D\|_F`. Its singular values grow towards 1 and never pass it, so that its points
+        stay in the set however few iterations are made; those below about
+        :math:`1.5^{-\text{iterations}}` of the Frobenius norm do not arrive.
+      iterations: The number of Newton–Schulz iterations.
+
+    Returns:
+      A function from tree to tree.
+
+    Examples:
+      >>> import jax.numpy as jnp
+      >>> from mu2_optax import lmo
+      >>> lmo.spectral_ball(1.0, how="newton_schulz")(jnp.array([[0.0, 2.0], [-0.5, 0.0]])).round(4)
+      Array([[-0., -1.],
+             [ 1., -0.]], dtype=float32)
+
+    References:
+      Jordan et al., `Muon: An optimizer for hidden layers in neural networks
+      <https://kellerjordan.github.io/posts/muon/>`_, 2024
+    """
+    check_choice("how", how, ("svd", "newton_schulz"))
+    check_iterations("iterations", iterations)
+
+    def factor(leaf: jax.Array) -> jax.Array:
+        matrix = leaf if leaf.ndim >= 2 else leaf.reshape(-1, 1)
+        if how == "svd":
+            return _orthogonal_factor(matrix).reshape(leaf.shape)
+        return _newton_schulz(matrix, iterations).reshape(leaf.shape)
+
+    return _oracle(lambda d: jax.tree.map(factor, d), radius, center)
+
+
+def check_oracle(
+    lmo: Oracle,
+    params: Any,
+    key: jax.Array,
+    *,
+    projection: Callable[[Any], Any] | None = None,
+    trials: int = 8,
+    tolerance: float = 1e-4,
+) -> None:
+    r"""Tries an oracle of one's own on random directions, and raises if it cannot be one.
+
+    With :math:`v_i = \text{lmo}(d_i)`, it requires that every :math:`v_i` is finite and like the
+    params, that :math:`\langle d_i, v_i \rangle \le \langle d_i, v_j \rangle` for all i and j, and,
+    if the projection Π onto K is given, that :math:`\Pi(v_i) = v_i`, so that no point leaves K. It
+    reads concrete values: call it once, outside of jit.
+
+    Args:
+      lmo: A function from tree to tree.
+      params: A tree like the ones that will be optimized.
+      key: A key for the random directions.
+      projection: The projection onto K, such as ``mu2_optax.l2_ball(1.0)``.
+      trials: The number of directions.
+      tolerance: Relative to the size of the points.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, mu2_optax
+      >>> from mu2_optax import lmo
+      >>> key, params = jax.random.key(0), jnp.zeros(3)
+      >>> lmo.check_oracle(lmo.l2_ball(1.0), params, key, projection=mu2_optax.l2_ball(1.0))
+      >>> lmo.check_oracle(lmo.l2_ball(3.0), params, key, projection=mu2_optax.l2_ball(1.0))
+      ... # doctest: +ELLIPSIS
+      Traceback (most recent call last):
+      ValueError: `lmo` must return points of K, but its point for direction 1 is 2 away from K; ...
+
+    References:
+      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
+      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
+    """
+    check_params(params)
+    check_iterations("trials", trials)
+
+    flat, unravel = ravel_pytree(widened(params))
+    d = jax.random.normal(key, (trials, flat.size), flat.dtype)
+
+    def try_one(direction: jax.Array) -> tuple[jax.Array, jax.Array]:
+        v = widened(checked_oracle(lmo)(unravel(direction)))
+        inside = v if projection is None else projection(v)
+        return ravel_pytree(v)[0], optax.tree.norm(subtract(inside, v))
+
+    v, away = jax.jit(jax.vmap(try_one))(d)
+    products, d_norms, v_norms = d @ v.T, jnp.linalg.norm(d, axis=1), jnp.linalg.norm(v, axis=1)
+    for i in range(trials):
+        allowed = tolerance * max(float(v_norms[i]), 1.0)
+        if not bool(jnp.isfinite(v_norms[i])):
+            raise ValueError(
+                f"`lmo` must return finite points, but its point for direction {i + 1} is not; K "
+                "must be compact, and a zero norm must not be divided by."
+            )
+        if float(away[i]) > allowed:
+            raise ValueError(
+                f"`lmo` must return points of K, but its point for direction {i + 1} is "
+                f"{float(away[i]):.3g} away from K; check its radius and centre, or the projection "
+                "given here."
+            )
+        excess = float(products[i, i] - jnp.nanmin(products[i]))
+        if excess > allowed * float(d_norms[i]):
+            raise ValueError(
+                f"`lmo` must return argmin <d, v> over K, but for direction {i + 1} another of its "
+                f"own points is better by {excess:.3g}; check its sign: it minimizes, so for a "
+                "ball it points against d."
+            )
+
+
+def checked_oracle(lmo: Oracle) -> Oracle:
+    """The oracle, with its output compared to its input in structure and shapes."""
+
+    def checked(direction: Any) -> Any:
+        vertex = lmo(direction)
+        check_like(
+            "lmo(d)", vertex, direction, "A linear minimization oracle returns a point like params."
+        )
+        return vertex
+
+    return checked
+
+
+def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
+    """The oracle that maps d to c - r u(d), for a ``direction_of`` u that ignores scale."""
+    check_nonnegative("radius", radius)
+    if center is not None:
+        check_params(center)
+
+    def oracle(direction: Any) -> Any:
+        d = widened(direction)
+        largest = optax.tree.norm(d, ord="inf")
+        unit = direction_of(_scale(_over(largest), d))  # no norm below can over- or underflow
+        vertex = _scale(jnp.where(jnp.isfinite(largest), -radius, jnp.nan), unit)
+        if center is not None:
+            check_like("center", center, direction, "It is a tree like the params.")
+            vertex = add(cast_like(center, vertex), vertex)
+        return cast_like(vertex, direction)
+
+    return oracle
+
+
+def _over(norm: jax.Array) -> jax.Array:
+    """1/norm, and 0 for a norm of zero."""
+    return jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
+
+
+def _scale(scalar: jax.Array, tree: Any) -> Any:
+    return jax.tree.map(lambda a: (scalar * a).astype(a.dtype), tree)
+
+
+def _orthogonal_factor(matrix: jax.Array) -> jax.Array:
+    u, s, vh = jnp.linalg.svd(matrix, full_matrices=False)
+    rank = s > jnp.finfo(s.dtype).eps * max(matrix.shape[-2:]) * s[..., :1]
+    return (u * rank[..., None, :]) @ vh
+
+
+def _newton_schulz(matrix: jax.Array, iterations: int) -> jax.Array:
+    wide = matrix.shape[-2] > matrix.shape[-1]
+    x = jnp.swapaxes(matrix, -1, -2) if wide else matrix  # the smaller Gram matrix
+    norm = jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)
+    x = x * _over(norm)
+
+    def iterate(_: Any, x: jax.Array) -> jax.Array:
+        return 1.5 * x - 0.5 * (x @ jnp.swapaxes(x, -1, -2)) @ x
+
+    x = jax.lax.fori_loop(0, iterations, iterate, x)
+    return jnp.swapaxes(x, -1, -2) if wide else x

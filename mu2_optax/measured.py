@@ -1,0 +1,225 @@
+r"""The constants of a problem, measured on data: smoothness and noise.
+
+Each is measured at the given params: for a bound over a whole set, take the largest over several
+points of it. All go through the samples one after another, in the memory of one.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._checks import check_callable, check_gradient, check_params
+from mu2_optax._numbers import check_iterations
+from mu2_optax._trees import add, subtract, widened
+from mu2_optax.gradients import GradFn, accumulate
+
+
+def smoothness(
+    grad_fn: GradFn, params: Any, batch: Any, key: jax.Array, *, iterations: int = 100
+) -> jax.Array:
+    r"""The smoothness L of the loss on one batch: the largest curvature at ``params``.
+
+    .. math:: v_{k+1} = \frac{\nabla^2 f(x; z)\,v_k}{\|\nabla^2 f(x; z)\,v_k\|}, \qquad
+      L \approx \|\nabla^2 f(x; z)\,v_k\|
+
+    Power iteration on Hessian-vector products, two gradients' cost each. The result approaches
+    :math:`\|\nabla^2 f(x; z)\|` from below, so that a learning rate made from it may be a little
+    too large: divide it by 2 or increase ``iterations`` if that matters. The theorems ask for the L
+    of every single :math:`f(\cdot; z)`: see :func:`sample_smoothness`.
+
+    Args:
+      grad_fn: A function of (params, batch).
+      params: Where the curvature is measured.
+      batch: One batch, as a training step sees it.
+      key: A key for the first direction.
+      iterations: The number of Hessian-vector products.
+
+    Returns:
+      L, a scalar.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, mu2_optax
+      >>> from mu2_optax import theory
+      >>> loss = lambda x, z: 0.5 * jnp.mean((z @ x) ** 2)
+      >>> batch = jnp.array([[2.0, 0.0], [0.0, 1.0]])
+      >>> L = theory.smoothness(jax.grad(loss), jnp.ones(2), batch, jax.random.key(0))
+      >>> round(float(L), 4)
+      2.0
+      >>> tx = mu2_optax.mu2_extra_sgd(theory.max_learning_rate(L, 1000, "mu2_extra_sgd"))
+
+    References:
+      Pearlmutter, `Fast Exact Multiplication by the Hessian
+      <https://doi.org/10.1162/neco.1994.6.1.147>`_, 1994
+    """
+    check_callable("grad_fn", grad_fn, "jax.grad(loss)")
+    check_params(params)
+    check_iterations("iterations", iterations)
+    x = widened(params)
+    return _power(lambda v: _hessian_vector(grad_fn, x, batch, v), x, key, iterations)
+
+
+def sample_smoothness(
+    grad_fn: GradFn, params: Any, samples: Any, key: jax.Array, *, iterations: int = 100
+) -> jax.Array:
+    r"""The smoothness L that the theorems ask for: the largest over the samples.
+
+    .. math:: L = \max_i \|\nabla^2 f(x; z_i)\|
+
+    Args:
+      grad_fn: A function of (params, sample).
+      params: Where the curvature is measured.
+      samples: Samples stacked on a leading axis, each what one training step sees.
+      key: A key for the first direction.
+      iterations: The number of Hessian-vector products for each sample.
+
+    Returns:
+      L, a scalar.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp
+      >>> from mu2_optax import theory
+      >>> grad_fn = jax.grad(lambda x, z: 0.5 * (z @ x) ** 2)
+      >>> samples, key = jnp.array([[2.0, 0.0], [0.0, 3.0]]), jax.random.key(0)
+      >>> round(float(theory.sample_smoothness(grad_fn, jnp.ones(2), samples, key)), 4)
+      9.0
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025: expectation over smooth functions
+    """
+    _check_samples(samples, 1)
+
+    def one(sample: Any) -> jax.Array:
+        return smoothness(grad_fn, params, sample, key, iterations=iterations)
+
+    return jnp.max(jax.lax.map(one, samples))
+
+
+def gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax.Array:
+    r"""The variance of the stochastic gradient at ``params``, without bias.
+
+    .. math:: \sigma^2 \approx \frac{1}{n - 1} \sum_{i=1}^n \|\nabla f(x; z_i) - \bar g\|^2
+
+    Args:
+      grad_fn: A function of (params, sample).
+      params: Where the gradients are taken.
+      samples: n ≥ 2 samples stacked on a leading axis, each what one training step sees: for
+        batches of b examples, stack batches.
+
+    Returns:
+      σ², a scalar.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp
+      >>> from mu2_optax import theory
+      >>> grad_fn = jax.grad(lambda x, z: 0.5 * jnp.sum((x - z) ** 2))
+      >>> float(theory.gradient_variance(grad_fn, jnp.zeros(1), jnp.array([[1.0], [2.0], [3.0]])))
+      1.0
+
+    References:
+      Welford, `Note on a Method for Calculating Corrected Sums of Squares and Products
+      <https://doi.org/10.1080/00401706.1962.10490022>`_, 1962
+    """
+    check_callable("grad_fn", grad_fn, "jax.grad(loss)")
+    check_params(params)
+    count = _check_samples(samples, 2)
+    x = widened(params)
+
+    def add_sample(carry: tuple[Any, Any, Any], sample: Any) -> tuple[tuple[Any, Any, Any], None]:
+        k, mean, total = carry
+        grads = grad_fn(x, sample)
+        check_gradient("grad_fn(params, sample)", grads, params)
+        away = subtract(grads, mean)
+        mean = jax.tree.map(lambda m, a: m + a / k, mean, away)
+        return (k + 1, mean, total + optax.tree.vdot(away, subtract(grads, mean))), None
+
+    zero = jnp.zeros([], jax.tree.leaves(x)[0].dtype)
+    start = (zero + 1, jax.tree.map(jnp.zeros_like, x), zero)
+    (_, _, total), _ = jax.lax.scan(add_sample, start, samples)
+    return total / (count - 1)
+
+
+def smoothness_variance(
+    grad_fn: GradFn, params: Any, samples: Any, key: jax.Array, *, iterations: int = 50
+) -> jax.Array:
+    r"""The variance of the smoothness at ``params``: how differently the samples curve.
+
+    .. math:: \sigma_L^2 \approx \max_{\|v\| = 1} \frac{1}{n - 1} \sum_{i=1}^n
+      \|(\nabla^2 f(x; z_i) - \bar H)\,v\|^2
+
+    which is the largest eigenvalue of :math:`\frac{1}{n-1}\sum_i (\nabla^2 f(x; z_i) - \bar H)^2`,
+    found by power iteration, from below. It is 0 for noise that is only added to the gradient.
+
+    Args:
+      grad_fn: A function of (params, sample).
+      params: Where the curvature is measured.
+      samples: n ≥ 2 samples stacked on a leading axis, each what one training step sees.
+      key: A key for the first direction.
+      iterations: The number of passes over the samples.
+
+    Returns:
+      :math:`\sigma_L^2`, a scalar.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp
+      >>> from mu2_optax import theory
+      >>> grad_fn = jax.grad(lambda x, z: 0.5 * jnp.sum(z * x**2))
+      >>> samples, key = jnp.array([1.0, 2.0, 3.0]), jax.random.key(0)
+      >>> float(theory.smoothness_variance(grad_fn, jnp.ones(1), samples, key))
+      1.0
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025: bounded smoothness variance
+    """
+    check_callable("grad_fn", grad_fn, "jax.grad(loss)")
+    check_params(params)
+    check_iterations("iterations", iterations)
+    count = _check_samples(samples, 2)
+    x = widened(params)
+
+    def apply(v: Any) -> Any:
+        mean = accumulate(lambda _, sample: _hessian_vector(grad_fn, x, sample, v))(x, samples)
+
+        def add_sample(total: Any, sample: Any) -> tuple[Any, None]:
+            away = subtract(_hessian_vector(grad_fn, x, sample, v), mean)
+            return add(total, _hessian_vector(grad_fn, x, sample, away)), None
+
+        total, _ = jax.lax.scan(add_sample, jax.tree.map(jnp.zeros_like, x), samples)
+        return jax.tree.map(lambda a: a / (count - 1), total)
+
+    return _power(apply, x, key, iterations)
+
+
+def _hessian_vector(grad_fn: GradFn, x: Any, batch: Any, v: Any) -> Any:
+    grads, product = jax.jvp(lambda point: grad_fn(point, batch), (x,), (v,))
+    check_gradient("grad_fn(params, batch)", grads, x)
+    return product
+
+
+def _power(apply: Any, x: Any, key: jax.Array, iterations: int) -> jax.Array:
+    """The norm of a symmetric operator, from below."""
+
+    def iterate(_: Any, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+        v, norm = carry
+        scale = jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
+        v = apply(jax.tree.map(lambda a: a * scale, v))
+        return v, optax.tree.norm(v)
+
+    v = optax.tree.random_like(key, x)
+    _, norm = jax.lax.fori_loop(0, iterations, iterate, (v, optax.tree.norm(v)))
+    return norm
+
+
+def _check_samples(samples: Any, least: int) -> int:
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
+    counts = {shape[0] if shape else 0 for shape in shapes}
+    if len(counts) != 1 or min(counts) < least:
+        raise ValueError(
+            f"`samples` must have one leading axis, of the same length n >= {least} in every leaf, "
+            f"that counts the samples, got leaves of shapes {shapes}; stack what single training "
+            "steps see."
+        )
+    return counts.pop()

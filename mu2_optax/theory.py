@@ -1,0 +1,228 @@
+r"""The paper's theorems as functions: learning rates, batch sizes, bounds and stability.
+
+Letters: L is the smoothness of every :math:`f(\cdot; z)`, D the diameter of the compact set, σ² the
+variance of the gradient, :math:`\sigma_L^2` that of the smoothness, T the number of steps, and
+:math:`\tilde\sigma^2 = 32 D^2 \sigma_L^2 + 2\sigma^2`. The functions :func:`smoothness`,
+:func:`sample_smoothness`, :func:`gradient_variance` and :func:`smoothness_variance` measure L, σ²
+and :math:`\sigma_L^2` on data. Constants are those of the proofs; where the paper has only an O(·),
+the docstring says so.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from mu2_optax._numbers import (
+    check_choice,
+    check_not_negative,
+    check_positive,
+    check_steps,
+)
+from mu2_optax.bounds import METHODS, Method
+from mu2_optax.bounds import error_bound as error_bound
+from mu2_optax.bounds import excess_loss_bound as excess_loss_bound
+from mu2_optax.bounds import frank_wolfe_bound as frank_wolfe_bound
+from mu2_optax.bounds import high_probability_error_bound as high_probability_error_bound
+from mu2_optax.dynamic import dynamic_batches as dynamic_batches
+from mu2_optax.dynamic import run_dynamic as run_dynamic
+from mu2_optax.measured import gradient_variance as gradient_variance
+from mu2_optax.measured import sample_smoothness as sample_smoothness
+from mu2_optax.measured import smoothness as smoothness
+from mu2_optax.measured import smoothness_variance as smoothness_variance
+
+_COMPARED = (*METHODS, "sgd", "accelerated_sgd")
+
+
+class LearningRates(NamedTuple):
+    """A range of learning rates; see :func:`stability_range`.
+
+    Attributes:
+      low: The smallest rate whose bound is within twice the best.
+      best: The rate with the smallest bound.
+      high: The largest rate whose bound is within twice the best.
+    """
+
+    low: jax.Array
+    best: jax.Array
+    high: jax.Array
+
+    @property
+    def ratio(self) -> jax.Array:
+        """``high / low``: the larger, the less a learning rate needs tuning."""
+        return self.high / self.low
+
+
+def max_learning_rate(smoothness: Any, steps: Any, method: Method = "mu2_sgd") -> jax.Array:
+    r"""The largest learning rate the theorems allow; it does not depend on the noise.
+
+    .. math::
+      \eta = \frac{1}{8LT}\ (\text{mu2\_sgd}), \qquad \frac{1}{2L}\ (\text{mu2\_extra\_sgd}), \qquad
+      \frac{1}{16L(1 + \log T)}\ (\text{uniform})
+
+    The first two are for steps weighted by :math:`\alpha_t = t + 1`: ``linear_momentum(offset=1)``
+    and ``weighted_steps=True``. The third is for ``mu2_sgd`` with ``uniform_momentum()``.
+
+    Args:
+      smoothness: L, of every :math:`f(\cdot; z)`; see :func:`sample_smoothness`.
+      steps: T. ``mu2_extra_sgd`` does not depend on it.
+      method: ``"mu2_sgd"``, ``"mu2_extra_sgd"`` or ``"uniform"``.
+
+    Returns:
+      η, a scalar.
+
+    Examples:
+      >>> import mu2_optax
+      >>> from mu2_optax import theory
+      >>> rate = theory.max_learning_rate(smoothness=4.0, steps=1000, method="mu2_extra_sgd")
+      >>> float(rate)
+      0.125
+      >>> tx = mu2_optax.mu2_extra_sgd(rate, projection=mu2_optax.l2_ball(1.0))
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025: the theorems on μ²-SGD and μ²-ExtraSGD, and the appendix on uniform weights
+    """
+    check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
+    check_steps("steps", steps)
+    check_choice("method", method, METHODS)
+    L, T = jnp.asarray(smoothness, float), jnp.asarray(steps, float)
+    if method == "mu2_sgd":
+        return 1 / (8 * L * T)
+    if method == "mu2_extra_sgd":
+        return 1 / (2 * L)
+    return 1 / (16 * L * (1 + jnp.log(T)))
+
+
+def batch_size(t: Any, steps: Any) -> Any:
+    r"""The batch size that makes the error of d small from the first step on.
+
+    .. math:: b_t = \lceil T/t \rceil \quad\Rightarrow\quad E\|d_t - \nabla f(x_t)\|^2 \le
+      \tilde\sigma^2/T \quad\text{for every } t \le T
+
+    A whole run draws :math:`\sum_t b_t = O(T \log T)` samples.
+
+    Args:
+      t: The step, which starts at 1.
+      steps: T, the number of steps.
+
+    Returns:
+      :math:`b_t`: an int for ints, an integer array for arrays and tracers.
+
+    Examples:
+      >>> from mu2_optax import theory
+      >>> [theory.batch_size(t, 10) for t in (1, 2, 3, 4, 10)]
+      [10, 5, 4, 3, 1]
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025, appendix on uniformly small errors
+    """
+    check_steps("t", t)
+    check_steps("steps", steps)
+    return -(-steps // t)
+
+
+def effective_variance(
+    gradient_variance: Any, smoothness_variance: Any, diameter: Any
+) -> jax.Array:
+    r"""The variance that all bounds are stated in.
+
+    .. math:: \tilde\sigma^2 = 32 D^2 \sigma_L^2 + 2\sigma^2
+
+    Args:
+      gradient_variance: σ², an upper bound over the set of :math:`E\|\nabla f(x; z) - \nabla
+        f(x)\|^2`.
+      smoothness_variance: :math:`\sigma_L^2`.
+      diameter: D, twice the radius of a ball.
+
+    Returns:
+      :math:`\tilde\sigma^2`, a scalar.
+
+    Examples:
+      >>> from mu2_optax import theory
+      >>> float(theory.effective_variance(3.0, 0.5, diameter=2.0))
+      70.0
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
+    """
+    check_not_negative("gradient_variance", gradient_variance, "it is a variance.")
+    check_not_negative("smoothness_variance", smoothness_variance, "it is a variance.")
+    check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
+    variance = 32 * jnp.asarray(diameter, float) ** 2 * smoothness_variance
+    return variance + 2 * jnp.asarray(gradient_variance, float)
+
+
+def stability_range(
+    smoothness: Any,
+    steps: Any,
+    diameter: Any,
+    variance: Any,
+    method: Literal["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"] = "mu2_sgd",
+) -> LearningRates:
+    r"""The learning rates whose bound R(η) is within twice the best, as the theory predicts them.
+
+    .. math::
+      \text{mu2\_sgd:}&\quad D^2/(\eta T^2) + 2\eta\tilde\sigma^2 + 4D\tilde\sigma/\sqrt T,
+      &\eta \le 1/(8LT) \\
+      \text{mu2\_extra\_sgd:}&\quad D^2/(\eta T^2) + D\tilde\sigma/\sqrt T, &\eta \le 1/(2L) \\
+      \text{uniform:}&\quad D^2/(\eta T) + 2\eta\tilde\sigma^2(1 + \log T)/T + 4D\tilde\sigma/\sqrt
+      T, &\eta \le 1/(16L(1 + \log T)) \\
+      \text{sgd:}&\quad D^2/(\eta T) + \eta\sigma^2, &\eta \le 1/(2L) \\
+      \text{accelerated\_sgd:}&\quad D^2/(\eta T^2) + \eta\sigma^2 T, &\eta \le 1/(2L)
+
+    The ratio of the range grows like :math:`\sqrt T` for ``mu2_sgd`` and like :math:`T^{3/2}` for
+    ``mu2_extra_sgd``, and is at most 14 for the last two. These R are the ones the paper compares;
+    they leave out the constants of the O(·).
+
+    Args:
+      smoothness: L.
+      steps: T.
+      diameter: D.
+      variance: :math:`\tilde\sigma^2`, or σ² for ``"sgd"`` and ``"accelerated_sgd"``.
+      method: One of the names above.
+
+    Returns:
+      A :class:`LearningRates` with ``low``, ``best``, ``high`` and ``ratio``.
+
+    Examples:
+      >>> from mu2_optax import theory
+      >>> for method in ("sgd", "mu2_sgd", "mu2_extra_sgd"):
+      ...     rates = theory.stability_range(1.0, 10_000, 1.0, 4.0, method)
+      ...     print(method, round(float(rates.ratio)))
+      sgd 14
+      mu2_sgd 102
+      mu2_extra_sgd 1000002
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
+      2025, appendix on stability; Lan, `An optimal method for stochastic composite optimization
+      <https://doi.org/10.1007/s10107-010-0434-y>`_, 2012, for accelerated SGD
+    """
+    check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
+    check_steps("steps", steps)
+    check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
+    check_not_negative("variance", variance, "it is a variance.")
+    check_choice("method", method, _COMPARED)
+    L, T, D = (jnp.asarray(a, float) for a in (smoothness, steps, diameter))
+    noise = jnp.sqrt(jnp.asarray(variance, float))
+    # R(eta) = a/eta + b eta + c for eta <= top
+    a, b, c, top = {
+        "mu2_sgd": (D**2 / T**2, 2 * noise**2, 4 * D * noise / T**0.5, 1 / (8 * L * T)),
+        "mu2_extra_sgd": (D**2 / T**2, 0 * noise, D * noise / T**0.5, 1 / (2 * L)),
+        "uniform": (
+            D**2 / T,
+            2 * noise**2 * (1 + jnp.log(T)) / T,
+            4 * D * noise / T**0.5,
+            1 / (16 * L * (1 + jnp.log(T))),
+        ),
+        "sgd": (D**2 / T, noise**2, 0 * noise, 1 / (2 * L)),
+        "accelerated_sgd": (D**2 / T**2, noise**2 * T, 0 * noise, 1 / (2 * L)),
+    }[method]
+    best = jnp.minimum(top, jnp.sqrt(a / jnp.where(b > 0, b, 1)))
+    best = jnp.where(b > 0, best, top)
+    limit = 2 * (a / best + b * best + c) - c  # a/eta + b eta <= limit
+    root = limit + jnp.sqrt(limit**2 - 4 * a * b)
+    high = jnp.where(b > 0, root / (2 * jnp.where(b > 0, b, 1)), top)
+    return LearningRates(low=2 * a / root, best=best, high=jnp.minimum(high, top))

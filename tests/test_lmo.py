@@ -1,0 +1,240 @@
+"""Linear minimization oracles and Frank-Wolfe."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import mu2_optax
+from mu2_optax import lmo
+from mu2_optax.frank_wolfe import frank_wolfe, mu2_frank_wolfe
+
+TREE = {"a": jnp.zeros((3, 2)), "b": jnp.zeros(4)}
+CENTER = {"a": jnp.full((3, 2), 0.5), "b": jnp.arange(4.0)}
+
+
+def spectral_projection(radius):
+    def project(leaf):
+        matrix = leaf if leaf.ndim >= 2 else leaf.reshape(-1, 1)
+        u, s, vh = jnp.linalg.svd(matrix, full_matrices=False)
+        return ((u * jnp.minimum(s, radius)) @ vh).reshape(leaf.shape)
+
+    return lambda tree: jax.tree.map(project, tree)
+
+
+def around(projection, center):
+    return lambda tree: optax.tree.add(projection(optax.tree.sub(tree, center)), center)
+
+
+PROJECTIONS = optax.projections
+CASES = {
+    "l2": (lmo.l2_ball(2.0), mu2_optax.l2_ball(2.0)),
+    "l2 around": (lmo.l2_ball(2.0, CENTER), mu2_optax.l2_ball(2.0, CENTER)),
+    "per tensor": (
+        mu2_optax.per_tensor(lmo.l2_ball(2.0)),
+        mu2_optax.per_tensor(mu2_optax.l2_ball(2.0)),
+    ),
+    "linf": (lmo.linf_ball(0.5), lambda tree: PROJECTIONS.projection_linf_ball(tree, 0.5)),
+    "linf around": (
+        lmo.linf_ball(0.5, CENTER),
+        around(lambda tree: PROJECTIONS.projection_linf_ball(tree, 0.5), CENTER),
+    ),
+    "l1": (lmo.l1_ball(3.0), lambda tree: PROJECTIONS.projection_l1_ball(tree, 3.0)),
+    "simplex": (lmo.simplex(2.0), lambda tree: PROJECTIONS.projection_simplex(tree, 2.0)),
+    "spectral svd": (lmo.spectral_ball(1.5), spectral_projection(1.5)),
+    "spectral newton-schulz": (
+        lmo.spectral_ball(1.5, how="newton_schulz"),
+        spectral_projection(1.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_oracle_is_the_minimizer_over_its_set(case):
+    oracle, projection = CASES[case]
+    key = jax.random.key(0)
+    # stays in K, and is no worse than its own points for other directions
+    lmo.check_oracle(oracle, TREE, key, projection=projection)
+
+    # no worse than random points of K, inside and on the border
+    def excess(pair):
+        d, v = (ravel_pytree(TREE)[1](vector) for vector in pair)
+        return optax.tree.vdot(d, oracle(d)) - optax.tree.vdot(d, projection(v))
+
+    pairs = jax.random.normal(key, (64, 2, 10)).at[:, 1].multiply(jnp.logspace(-1, 2, 64)[:, None])
+    assert float(jax.jit(jax.vmap(excess))(pairs).max()) < 1e-3
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_oracle_ignores_scale_keeps_dtype_and_handles_zero_and_nan(case):
+    oracle, projection = CASES[case]
+    d = ravel_pytree(TREE)[0] + jax.random.normal(jax.random.key(1), (10,))
+    directions = jnp.stack(
+        [d, 1e-30 * d, 1e30 * d, 0 * d, d.at[7].set(jnp.nan), d.at[7].set(jnp.inf)]
+    )  # squares of the second and third under- and overflow
+
+    @jax.jit
+    @jax.vmap
+    def point(direction):
+        v = oracle(ravel_pytree(TREE)[1](direction))
+        away = optax.tree.norm(optax.tree.sub(projection(v), v))
+        return ravel_pytree(v)[0], away
+
+    points, away = point(directions)
+    np.testing.assert_allclose(points[1], points[0], rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(points[2], points[0], rtol=2e-4, atol=2e-4)
+    assert float(away[3]) < 1e-6
+    assert bool(jnp.all(jnp.any(jnp.isnan(points[4:]), axis=1)))
+    narrow = jax.tree.map(lambda a: a.astype(jnp.bfloat16), TREE)
+    shapes = jax.eval_shape(oracle, narrow)
+    assert {a.dtype for a in jax.tree.leaves(shapes)} == {jnp.dtype(jnp.bfloat16)}
+
+
+def test_exact_points():
+    d = jnp.array([3.0, -4.0])
+    np.testing.assert_allclose(lmo.l2_ball(10.0)(d), [-6.0, 8.0], rtol=1e-6)
+    np.testing.assert_allclose(lmo.l2_ball(10.0, jnp.ones(2))(d), [-5.0, 9.0], rtol=1e-6)
+    np.testing.assert_allclose(lmo.linf_ball(2.0)(d), [-2.0, 2.0])
+    np.testing.assert_allclose(lmo.l1_ball(2.0)(d), [0.0, 2.0])
+    np.testing.assert_allclose(lmo.simplex(2.0)(d), [0.0, 2.0])
+    np.testing.assert_allclose(lmo.simplex()(0 * d), [0.5, 0.5])
+    # every singular value of a rotation times a diagonal becomes the radius
+    turn = np.array([[0.6, -0.8], [0.8, 0.6]], np.float32)
+    for how in ("svd", "newton_schulz"):
+        found = lmo.spectral_ball(3.0, how=how)(jnp.asarray(turn @ np.diag([5.0, 0.2])))
+        np.testing.assert_allclose(found, -3 * turn, atol=1e-4)
+        tall = lmo.spectral_ball(1.0, how=how)(jnp.asarray(np.eye(4, 2) * [2.0, 0.5]))
+        np.testing.assert_allclose(tall, -np.eye(4, 2), atol=1e-4)
+        stacked = lmo.spectral_ball(1.0, how=how)(jnp.stack([jnp.eye(2), 2 * jnp.eye(2)]))
+        np.testing.assert_allclose(stacked, -np.stack([np.eye(2)] * 2), atol=1e-4)
+
+
+def test_newton_schulz_stays_in_the_set_after_any_number_of_iterations():
+    d = jax.random.normal(jax.random.key(0), (6, 4))
+    smallest = []
+    for iterations in (1, 2, 5, 20):
+        point = lmo.spectral_ball(1.0, how="newton_schulz", iterations=iterations)(d)
+        singular = jnp.linalg.svd(point, compute_uv=False)
+        assert float(singular[0]) <= 1 + 1e-5
+        smallest.append(float(singular[-1]))
+    assert smallest == sorted(smallest)
+    assert smallest[0] < 0.9
+    assert smallest[-1] == pytest.approx(1, abs=1e-4)
+
+
+def test_check_oracle_rejects_what_is_none():
+    key, ball = jax.random.key(0), mu2_optax.l2_ball(1.0)
+    with pytest.raises(ValueError, match=r"`lmo` must return points of K.*2 away from K"):
+        lmo.check_oracle(lmo.l2_ball(3.0), TREE, key, projection=ball)
+    with pytest.raises(ValueError, match=r"`lmo` must return argmin <d, v>.*check its sign"):
+        lmo.check_oracle(lambda d: optax.tree.scale(-1.0, lmo.l2_ball(1.0)(d)), TREE, key)
+    with pytest.raises(ValueError, match="`lmo` must return finite points"):
+        lmo.check_oracle(lambda d: jax.tree.map(lambda a: a / 0.0, d), TREE, key)
+    with pytest.raises(ValueError, match=r"`lmo\(d\)` must have the structure and shapes"):
+        lmo.check_oracle(lambda d: d["a"], TREE, key)
+
+
+def test_bad_arguments_say_what_is_wrong():
+    with pytest.raises(ValueError, match="`radius` must be finite and not negative, got -1"):
+        lmo.l1_ball(-1)
+    with pytest.raises(ValueError, match=r"`how` must be one of 'svd', 'newton_schulz', got 'qr'"):
+        lmo.spectral_ball(1.0, how="qr")
+    with pytest.raises(ValueError, match="`iterations` must be an integer of at least 1, got 0"):
+        lmo.spectral_ball(1.0, iterations=0)
+    with pytest.raises(ValueError, match="`center` must have the structure"):
+        lmo.l2_ball(1.0, jnp.ones(3))(jnp.ones(4))
+    with pytest.raises(TypeError, match="`lmo` must be a function"):
+        frank_wolfe(1.0)
+    tx = mu2_frank_wolfe(lambda d: d["a"])
+    with pytest.raises(ValueError, match=r"`lmo\(d\)` must have the structure and shapes"):
+        tx.update(TREE, tx.init(TREE), TREE, prev_grads=TREE)
+    with pytest.raises(ValueError, match="`params` must be given"):
+        frank_wolfe(lmo.l2_ball(1.0)).update(TREE, optax.EmptyState())
+
+
+def run(tx, grad_fn, params, batches):
+    def step(carry, batch):
+        params, state = carry
+        grads = grad_fn(params, batch)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        params = optax.apply_updates(params, updates)
+        return (params, state), params
+
+    return jax.jit(lambda: jax.lax.scan(step, (params, tx.init(params)), batches))()
+
+
+GRAD = jax.grad(lambda x, z: 0.5 * jnp.sum((x - 0.3 - z) ** 2))
+
+
+def test_averaging_makes_it_the_frank_wolfe_iterate():
+    # classical Frank-Wolfe on a deterministic loss: x <- x + 2/(t + 2) (lmo(grad) - x)
+    oracle = lmo.l1_ball(1.5)
+    tx = mu2_optax.mu2(frank_wolfe(oracle), mu2_optax.linear_momentum(0))
+    (x, state), _ = run(tx, GRAD, jnp.zeros(5), jnp.zeros(50))
+    expected = np.zeros(5)
+    for t in range(1, 51):
+        vertex = np.asarray(oracle(jnp.asarray(expected - 0.3, jnp.float32)))
+        expected = expected + 2 / (t + 2) * (vertex - expected)
+    np.testing.assert_allclose(x, expected, atol=1e-5)
+    assert np.count_nonzero(state.w) == 1
+
+
+def test_it_is_the_limit_of_mu2_sgd_at_a_huge_learning_rate():
+    noise = 0.5 * jax.random.normal(jax.random.key(0), (200, 5))
+    momentum = mu2_optax.linear_momentum(1)
+    (limit, _), _ = run(mu2_frank_wolfe(lmo.l2_ball(1.0), momentum), GRAD, jnp.zeros(5), noise)
+
+    def away(rate):
+        tx = mu2_optax.mu2_sgd(rate, momentum, projection=mu2_optax.l2_ball(1.0))
+        (x, _), _ = run(tx, GRAD, jnp.zeros(5), noise)
+        return jnp.linalg.norm(x - limit)
+
+    distances = jax.vmap(away)(jnp.array([1.0, 1e2, 1e4, 1e6])).tolist()
+    assert distances[-1] < 1e-4
+    assert distances == sorted(distances, reverse=True)
+
+
+def test_w_and_x_stay_in_the_set_and_the_error_shrinks():
+    noise = jax.random.normal(jax.random.key(1), (16, 300, 5))
+    tx = mu2_frank_wolfe(lmo.l2_ball(1.0))
+
+    def one(batches):
+        (_, state), xs = run(tx, GRAD, jnp.zeros(5), batches)
+        return jnp.linalg.norm(xs, axis=-1), jnp.linalg.norm(state.w), xs[-1]
+
+    norms, w, x = jax.vmap(one)(noise)
+    assert float(norms.max()) <= 1 + 1e-5
+    np.testing.assert_allclose(w, 1, rtol=1e-5)
+    # the minimum is 0.3 in each coordinate, of norm 0.67, inside the ball. Classical Frank-Wolfe
+    # on single noisy gradients (beta = 1) is the comparison; d and with it x are far better.
+    plain = mu2_optax.mu2(
+        frank_wolfe(lmo.l2_ball(1.0)), mu2_optax.DoubleMomentum(1.0, 1.0, LINEAR.gamma)
+    )
+    (_, _), xs = jax.vmap(lambda batches: run(plain, GRAD, jnp.zeros(5), batches))(noise)
+    ours = float(jnp.mean(jnp.sum((x - 0.3) ** 2, -1)))
+    theirs = float(jnp.mean(jnp.sum((xs[:, -1] - 0.3) ** 2, -1)))
+    assert ours < theirs / 3
+
+
+LINEAR = mu2_optax.linear_momentum(1)
+
+
+@pytest.mark.parametrize("case", ["l2 around", "per tensor", "l1", "spectral newton-schulz"])
+def test_an_oracle_works_as_inner_under_jit(case):
+    oracle, projection = CASES[case]
+    grad_fn = jax.grad(lambda p, z: sum(jnp.sum((a - 0.1 - z) ** 2) for a in jax.tree.leaves(p)))
+    start = projection(TREE)
+    (x, state), _ = run(mu2_frank_wolfe(oracle), grad_fn, start, 0.1 * jnp.ones(20))
+    assert isinstance(state, mu2_optax.Mu2State)
+    away = optax.tree.norm(optax.tree.sub(projection(x), x))
+    assert float(away) < 1e-3 * max(1.0, float(optax.tree.norm(x)))
+
+
+def test_a_nan_gradient_is_rejected_and_the_run_goes_on():
+    tx = mu2_optax.reject_nonfinite(mu2_frank_wolfe(lmo.l2_ball(1.0)))
+    batches = jnp.zeros((30, 5)).at[7, 2].set(jnp.nan)
+    (x, state), _ = run(tx, GRAD, jnp.zeros(5), batches)
+    assert int(state.total) == 1
+    assert bool(jnp.all(jnp.isfinite(x)))

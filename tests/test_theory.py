@@ -1,0 +1,310 @@
+"""Theory helpers against exact values, measured constants, dynamic batch sizes."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mu2_optax
+from mu2_optax import theory
+
+A = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+B = np.random.default_rng(1).normal(size=40).astype(np.float32)
+HESSIANS = np.einsum("ni,nj->nij", A, A).astype(np.float64)
+SQUARES = {"a": jnp.asarray(A), "b": jnp.asarray(B)}
+KEY = jax.random.key(0)
+
+
+def square_grad(x, z):
+    return jax.grad(lambda x: 0.5 * (z["a"] @ x["w"] + x["c"] - z["b"]) ** 2)(x)
+
+
+def tree_hessians():
+    extended = np.concatenate([np.ones((40, 1)), A.astype(np.float64)], axis=1)  # c before w
+    return np.einsum("ni,nj->nij", extended, extended)
+
+
+PARAMS = {"c": jnp.zeros(()), "w": jnp.ones(6)}
+
+
+def test_learning_rates_are_those_of_the_theorems():
+    assert float(theory.max_learning_rate(2.0, 50, "mu2_sgd")) == pytest.approx(1 / (8 * 2 * 50))
+    assert float(theory.max_learning_rate(2.0, 50, "mu2_extra_sgd")) == pytest.approx(1 / 4)
+    uniform = 1 / (16 * 2 * (1 + math.log(50)))
+    assert float(theory.max_learning_rate(2.0, 50, "uniform")) == pytest.approx(uniform)
+    traced = jax.jit(lambda L, T: theory.max_learning_rate(L, T))(2.0, 50)
+    assert float(traced) == pytest.approx(1 / 800)
+
+
+def test_batch_sizes_on_ints_arrays_and_tracers():
+    steps = 1000
+    exact = [math.ceil(steps / t) for t in range(1, steps + 1)]
+    assert [theory.batch_size(t, steps) for t in range(1, steps + 1)] == exact
+    times = jnp.arange(1, steps + 1)
+    assert jax.jit(lambda t: theory.batch_size(t, steps))(times).tolist() == exact
+    assert theory.batch_size(np.int32(3), 10) == 4
+    assert sum(exact) <= steps * (2 + math.log(steps))  # T log T samples
+
+
+def test_bounds_are_the_last_lines_of_the_proofs():
+    eta, T, D, variance = 0.01, 100, 2.0, 9.0
+    weights = sum(t + 1 for t in range(1, T + 1))  # alpha_{1:T}
+    sgd = (D**2 / eta + 4 * D * 3 * T**1.5) / weights + 2 * eta * variance
+    extra = (4 * D**2 / eta + 2 * D * 3 * T**1.5) / weights
+    uniform = (D**2 / eta + 2 * eta * variance * (1 + math.log(T)) + 4 * D * 3 * T**0.5) / T
+    for method, expected in (("mu2_sgd", sgd), ("mu2_extra_sgd", extra), ("uniform", uniform)):
+        found = theory.excess_loss_bound(eta, T, D, variance, method)
+        assert float(found) == pytest.approx(expected, rel=1e-5)
+    wolfe = (2 * 0.7 + 99 * 3.0 * D**2 + 2 * D * 3 * T**1.5) / weights
+    assert float(theory.frank_wolfe_bound(T, 3.0, D, variance, 0.7)) == pytest.approx(wolfe)
+    default = theory.frank_wolfe_bound(T, 3.0, D, variance)
+    assert float(default) == pytest.approx(wolfe + 2 * (6.0 - 0.7) / weights)
+    assert float(theory.effective_variance(2.0, 0.25, 3.0)) == pytest.approx(32 * 9 * 0.25 + 4)
+    np.testing.assert_allclose(theory.error_bound(jnp.array([1, 3]), 8.0), [4.0, 2.0])
+    np.testing.assert_allclose(theory.error_bound(jnp.array([1, 4]), 8.0, "uniform"), [8.0, 2.0])
+    high = theory.high_probability_error_bound(
+        10, 100, 8.0, smoothness=3.0, diameter=2.0, gradient_bound=5.0, failure=0.1, constant=2.0
+    )
+    exact = 2 * (8 / 10 + (8 * 3 * 2 + 2 * 5) ** 2 / 100) * math.log(1000)
+    assert float(high) == pytest.approx(exact, rel=1e-6)
+
+
+def test_the_error_recursion_gives_the_error_bound():
+    # E|a_t e_t|^2 = sum of the squares of the martingale's steps: at most 4 sigma^2 for the first,
+    # because a_1 = 2 and d_1 = g_1, and sigma_tilde^2 for each of the others
+    variance, own = 7.0, 7.0 / 2  # sigma_tilde^2 >= 2 sigma^2, the worst case
+    for t in range(1, 50):
+        worst = (4 * own + (t - 1) * variance) / (t + 1) ** 2
+        assert worst <= float(theory.error_bound(t, variance)) * (1 + 1e-6)
+
+
+def grid_range(bound, top):
+    etas = np.logspace(np.log10(top) - 9, np.log10(top), 200_001)
+    values = bound(etas)
+    good = etas[values <= 2 * values.min()]
+    return good[0], etas[values.argmin()], good[-1]
+
+
+@pytest.mark.parametrize("steps", [10, 1000, 100_000])
+@pytest.mark.parametrize("variance", [0.01, 4.0])
+@pytest.mark.parametrize(
+    "method", ["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"]
+)
+def test_stability_range_solves_its_own_definition(method, variance, steps):
+    L, T, D, s, log = 2.0, steps, 1.5, math.sqrt(variance), 1 + math.log(steps)
+    bound, top = {
+        "mu2_sgd": (
+            lambda e: D**2 / (e * T**2) + 2 * e * variance + 4 * D * s / T**0.5,
+            1 / (8 * L * T),
+        ),
+        "mu2_extra_sgd": (lambda e: D**2 / (e * T**2) + s * D / T**0.5, 1 / (2 * L)),
+        "uniform": (
+            lambda e: D**2 / (e * T) + 2 * e * variance * log / T + 4 * D * s / T**0.5,
+            1 / (16 * L * log),
+        ),
+        "sgd": (lambda e: D**2 / (e * T) + e * variance, 1 / (2 * L)),
+        "accelerated_sgd": (lambda e: D**2 / (e * T**2) + e * variance * T, 1 / (2 * L)),
+    }[method]
+    low, best, high = grid_range(bound, top)
+    found = theory.stability_range(L, T, D, variance, method)
+    np.testing.assert_allclose([found.low, found.best, found.high], [low, best, high], rtol=2e-3)
+    assert float(found.ratio) == pytest.approx(high / low, rel=4e-3)
+    if method in ("sgd", "accelerated_sgd"):
+        assert float(found.ratio) <= 15
+
+
+def test_stability_ratio_grows_as_the_paper_says():
+    def ratio(method, steps):
+        return float(theory.stability_range(1.0, steps, 1.0, 1e4, method).ratio)
+
+    assert ratio("mu2_sgd", 10**6) / ratio("mu2_sgd", 10**4) == pytest.approx(10, rel=0.1)
+    growth = ratio("mu2_extra_sgd", 10**6) / ratio("mu2_extra_sgd", 10**4)
+    assert growth == pytest.approx(1000, rel=0.1)
+    assert ratio("sgd", 10**6) / ratio("sgd", 10**4) == pytest.approx(1, rel=0.1)
+
+
+def test_smoothness_is_the_largest_eigenvalue():
+    mean_grad = mu2_optax.accumulate(square_grad)
+    exact = np.linalg.eigvalsh(tree_hessians().mean(0))[-1]
+    found = theory.smoothness(mean_grad, PARAMS, SQUARES, KEY, iterations=300)
+    assert float(found) == pytest.approx(exact, rel=1e-4)
+    assert float(theory.smoothness(mean_grad, PARAMS, SQUARES, KEY, iterations=3)) < exact
+    exact = max(np.linalg.eigvalsh(h)[-1] for h in tree_hessians())
+    found = jax.jit(lambda: theory.sample_smoothness(square_grad, PARAMS, SQUARES, KEY))()
+    assert float(found) == pytest.approx(exact, rel=1e-5)
+
+
+def test_smoothness_sees_negative_curvature_and_flat_losses():
+    saddle = jax.grad(lambda x, z: 0.5 * (x[0] ** 2 - 3 * x[1] ** 2))
+    assert float(theory.smoothness(saddle, jnp.ones(2), 0, KEY)) == pytest.approx(3, rel=1e-5)
+    flat = jax.grad(lambda x, z: jnp.sum(x))
+    assert float(theory.smoothness(flat, jnp.ones(2), 0, KEY)) == 0
+
+
+def test_noise_estimates_match_exact_sample_statistics():
+    grads = np.stack(
+        [np.concatenate([[r], r * a]) for a, r in zip(A, A @ np.ones(6) - B, strict=True)]
+    )
+    exact = np.sum(np.var(grads, axis=0, ddof=1))
+    found = theory.gradient_variance(square_grad, PARAMS, SQUARES)
+    assert float(found) == pytest.approx(exact, rel=1e-4)
+    away = tree_hessians() - tree_hessians().mean(0)
+    exact = np.linalg.eigvalsh(np.einsum("nij,njk->ik", away, away) / 39)[-1]
+    found = theory.smoothness_variance(square_grad, PARAMS, SQUARES, KEY, iterations=200)
+    assert float(found) == pytest.approx(exact, rel=1e-3)
+    additive = jax.grad(lambda x, z: 0.5 * jnp.sum(x**2) + jnp.sum(x) * z["b"])
+    found = theory.smoothness_variance(additive, jnp.ones(3), SQUARES, KEY)
+    assert float(found) == pytest.approx(0, abs=1e-5)  # rounding of Hessians of norm 1
+
+
+def test_a_measured_rate_needs_no_tuning():
+    # from the data alone to a rate: projected mu2_extra_sgd then converges on least squares
+    L = theory.sample_smoothness(square_grad, PARAMS, SQUARES, KEY)
+    rate = theory.max_learning_rate(L, 400, "mu2_extra_sgd")
+    tx = mu2_optax.mu2_extra_sgd(rate, projection=mu2_optax.l2_ball(5.0))
+    best = np.linalg.lstsq(np.concatenate([np.ones((40, 1)), A], 1), B, rcond=None)[0]
+    draw = lambda key: jax.tree.map(lambda a: a[jax.random.randint(key, (), 0, 40)], SQUARES)
+    one = lambda t, T: jnp.ones_like(t)
+
+    def excess(key):
+        run = theory.run_dynamic(tx, square_grad, draw, PARAMS, key, 400, size=one)
+        return distance(run.params)
+
+    hessian = tree_hessians().mean(0)
+
+    def distance(params):
+        away = jnp.concatenate([params["c"][None], params["w"]]) - best
+        return 0.5 * away @ hessian @ away
+
+    found = jax.jit(jax.vmap(excess))(jax.random.split(KEY, 16))
+    # single samples of this problem are noisy (sigma^2 is about ten times the first excess loss)
+    assert float(found.mean()) < float(distance(PARAMS)) / 4
+
+
+def test_dynamic_batches_are_means_over_the_same_samples():
+    draw = lambda key: jax.random.normal(key, (2,))
+    grad_fn = lambda x, z: {"g": x * z}
+    mean = theory.dynamic_batches(grad_fn, draw)
+    key = jax.random.key(4)
+    for count in (1, 3, 10):
+        samples = jnp.stack([draw(jax.random.fold_in(key, i)) for i in range(count)])
+        found = jax.jit(mean)(2.0, (key, count))["g"]
+        np.testing.assert_allclose(found, 2 * samples.mean(0), rtol=1e-5)
+    stacked = theory.dynamic_batches(
+        mu2_optax.accumulate(lambda x, z: x * z), lambda key: jax.random.normal(key, (5, 2))
+    )
+    inner = [jax.random.normal(jax.random.fold_in(key, i), (5, 2)).mean(0) for i in range(3)]
+    np.testing.assert_allclose(stacked(1.0, (key, 3)), np.mean(inner, 0), rtol=1e-5)
+
+
+def test_run_dynamic_equals_a_python_loop_and_traces_once():
+    traces = []
+
+    def grad_fn(x, z):
+        traces.append(1)
+        return x - z
+
+    tx = mu2_optax.mu2_sgd(0.3, mu2_optax.linear_momentum(1), projection=mu2_optax.l2_ball(2.0))
+    draw = lambda key: jax.random.normal(key, (3,))
+    key, steps = jax.random.key(0), 25
+    run = theory.run_dynamic(
+        tx, grad_fn, draw, jnp.ones(3), key, steps, record=lambda x, state: state.d
+    )
+    # traced for shapes and in loops, at two points, however many steps: nothing grows with T
+    few = len(traces)
+    theory.run_dynamic(tx, grad_fn, draw, jnp.ones(3), key, 4 * steps)
+    assert len(traces) == 2 * few
+    assert int(run.samples) == sum(math.ceil(steps / t) for t in range(1, steps + 1))
+
+    x, state = jnp.ones(3), tx.init(jnp.ones(3))
+    for t in range(1, steps + 1):
+        keys = [jax.random.fold_in(jax.random.fold_in(key, t), i) for i in range(-(-steps // t))]
+        batch = jnp.stack([draw(k) for k in keys])
+        mean_grad = lambda x, z: jnp.mean(x - z, axis=0)
+        updates, state = tx.update(mean_grad(x, batch), state, x, grad_fn=mean_grad, batch=batch)
+        x = x + updates
+        np.testing.assert_allclose(run.records[t - 1], state.d, atol=1e-5)
+    np.testing.assert_allclose(run.params, x, atol=1e-5)
+
+
+def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
+    # f(x; z) = |x - z|^2 / 2 with z ~ N(0, 1) in 4 dimensions: sigma^2 = 4, sigma_L = 0, and the
+    # error of d is that of a weighted mean of all samples so far: E|e_t|^2 ~ 4/T at every t
+    steps, seeds, dim = 64, 64, 4
+    tx = mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(1), projection=mu2_optax.l2_ball(2.0))
+    draw = lambda key: jax.random.normal(key, (dim,))
+
+    def errors(size, key):
+        return theory.run_dynamic(
+            tx,
+            lambda x, z: x - z,
+            draw,
+            jnp.ones(dim),
+            key,
+            steps,
+            size=size,
+            record=lambda x, state: jnp.sum((state.d - state.x) ** 2),
+        ).records
+
+    keys = jax.random.split(jax.random.key(0), seeds)
+    dynamic = np.asarray(jax.jit(jax.vmap(lambda k: errors(None, k)))(keys)).mean(0)
+    single = lambda t, T: jnp.ones_like(t)
+    fixed = np.asarray(jax.jit(jax.vmap(lambda k: errors(single, k)))(keys)).mean(0)
+    variance = float(theory.effective_variance(dim, 0.0, 4.0))
+    assert np.all(dynamic <= variance / steps)  # the bound of the appendix, at every t
+    assert dynamic[:8].mean() < 2 * dynamic[-8:].mean()  # flat
+    assert fixed[:8].mean() > 8 * fixed[-8:].mean()  # with one sample a step it falls like 1/t
+    assert fixed[:8].mean() > 8 * dynamic[:8].mean()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: theory.max_learning_rate(0.0, 10), "`smoothness` must be finite and greater than"),
+        (lambda: theory.max_learning_rate(-1.0, 10), r"`smoothness` must .* got -1.0"),
+        (lambda: theory.max_learning_rate(1.0, 0), "`steps` must be a whole number of at least 1"),
+        (lambda: theory.max_learning_rate(1.0, 2.5), r"`steps` must .* got 2.5"),
+        (lambda: theory.max_learning_rate(1.0, 9, "adam"), r"`method` must be one of .*'adam'"),
+        (lambda: theory.max_learning_rate("1", 9), "`smoothness` must be a number, got '1'"),
+        (lambda: theory.batch_size(0, 10), "`t` must be a whole number of at least 1, got 0"),
+        (lambda: theory.batch_size(1, -3), "`steps` must be a whole number"),
+        (lambda: theory.effective_variance(-1.0, 0.0, 1.0), "`gradient_variance` must be finite"),
+        (lambda: theory.effective_variance(1.0, 0.0, 0.0), r"`diameter` .* a bounded set"),
+        (lambda: theory.excess_loss_bound(0.0, 10, 1.0, 1.0), r"`learning_rate` must .* got 0.0"),
+        (lambda: theory.stability_range(1.0, 10, 1.0, 1.0, "x"), r"`method` must .*'sgd'"),
+        (lambda: theory.frank_wolfe_bound(10, 1.0, 1.0, 1.0, -2.0), r"`initial_gap` .* got -2.0"),
+        (
+            lambda: theory.high_probability_error_bound(
+                1, 10, 1.0, smoothness=1.0, diameter=1.0, gradient_bound=1.0, failure=1.0
+            ),
+            "`failure` must lie strictly between 0 and 1, got 1.0",
+        ),
+        (
+            lambda: theory.gradient_variance(square_grad, PARAMS, jnp.ones((1, 3))),
+            r"`samples` must have one leading axis, of the same length n >= 2",
+        ),
+        (
+            lambda: theory.smoothness(square_grad, PARAMS, SQUARES, KEY, iterations=0),
+            "`iterations` must be an integer of at least 1, got 0",
+        ),
+        (
+            lambda: theory.smoothness(lambda x, z: (1.0, x), jnp.ones(2), 0, KEY),
+            r"must be the gradients alone, got a pair \(value, grads\)",
+        ),
+        (
+            lambda: theory.run_dynamic(mu2_optax.mu2_sgd(0.1), None, None, jnp.ones(2), KEY, 5),
+            "`grad_fn` must be a function",
+        ),
+        (
+            lambda: theory.run_dynamic(
+                mu2_optax.mu2_sgd(0.1), square_grad, KEY, jnp.ones(2), KEY, 5
+            ),
+            "`sample` must be a function",
+        ),
+    ],
+)
+def test_bad_arguments_say_what_is_wrong(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
