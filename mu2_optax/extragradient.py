@@ -67,7 +67,10 @@ def mu2_extra_sgd(
 
     Here ``params`` is :math:`x_{t-1}` before the step and :math:`x_t` after it, ``updates`` is
     :math:`\nabla f(x_{t-1}; z_t)`, and ``grad_fn`` is called twice more. The learning rate 1/(2L),
-    where L is the smoothness of the loss, is optimal with and without noise.
+    where L is the smoothness of the loss, is optimal with and without noise. Because :math:`x_t`
+    depends on :math:`z_t` through the hint, d keeps a small bias where samples curve differently
+    (measured in docs/guarantees.md); where the estimate itself matters, as for stopping, use
+    :func:`mu2_sgd`.
 
     Args:
       learning_rate: η, a number or a schedule.
