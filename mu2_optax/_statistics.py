@@ -1,0 +1,38 @@
+"""What the recalibrations of BatchNorm share."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+
+from mu2_optax._trees import add, cast_like, widened
+
+
+def mean_over(statistics: Callable[[Any], Any], batches: Iterable[Any]) -> Any:
+    """The mean of ``statistics(batch)`` over ``batches``, summed in float32 at least."""
+    total, count = None, 0
+    for batch in batches:
+        found = statistics(batch)
+        total = widened(found) if total is None else add(total, widened(found))
+        count += 1
+    if count == 0:
+        raise ValueError(
+            "`batches` must hold at least one batch, got none; pass a list, or a new iterator if "
+            "this one is used up."
+        )
+    return cast_like(jax.tree.map(lambda s: s / count, total), found)
+
+
+def check_batch_norms_ran(updated: Sequence[bool]) -> None:
+    """Requires that there is a BatchNorm, and that ``forward`` updated each one."""
+    if not updated:
+        raise ValueError(
+            "`forward` must run a model with BatchNorm, got a model without; there is nothing to "
+            "recalibrate."
+        )
+    if not all(updated):
+        raise ValueError(
+            f"`forward` must run every BatchNorm in training mode, got {updated.count(False)} of "
+            f"{len(updated)} that kept its statistics; pass use_running_average=False (often "
+            "called train=True) in the call."
+        )

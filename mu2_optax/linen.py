@@ -1,0 +1,254 @@
+"""Flax linen: a training step of ``jax.value_and_grad`` and ``TrainState`` becomes a μ² step.
+
+Two lines change::
+
+    (loss, aux), grads, again = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)(state.params)
+    state = state.apply_gradients(grads=grads, batch_stats=aux["batch_stats"], **again)
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._checks import check_callable
+from mu2_optax._microbatches import scan_microbatches
+from mu2_optax._statistics import check_batch_norms_ran, mean_over
+
+try:
+    from flax import linen
+    from flax.training import train_state
+except ImportError as error:
+    raise ImportError("`mu2_optax.linen` needs Flax: pip install 'mu2-optax[flax]'") from error
+
+ValueAndGrad: TypeAlias = Callable[..., tuple[Any, Any, dict[str, Any]]]
+
+_EXTRA_ARGS = frozenset({"grad_fn", "batch", "prev_grads", "value", "grad", "value_fn"})
+"""What goes to ``tx.update``: this library's extra args, and those of Optax's own transforms."""
+
+
+class TrainState(train_state.TrainState):
+    """Flax's train state with batch statistics, whose optimizer may evaluate the gradient again.
+
+    Attributes:
+      batch_stats: The batch statistics, for models that have them.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, mu2_optax, mu2_optax.linen
+      >>> from flax import linen
+      >>> model = linen.Dense(3)
+      >>> params = model.init(jax.random.key(0), jnp.ones((1, 2)))["params"]
+      >>> tx = mu2_optax.mu2_sgd(0.1)
+      >>> state = mu2_optax.linen.TrainState.create(apply_fn=model.apply, params=params, tx=tx)
+      >>> @jax.jit
+      ... def train_step(state, batch):
+      ...     def loss_fn(params):
+      ...         return jnp.mean(state.apply_fn({"params": params}, batch) ** 2)
+      ...     loss, grads, again = mu2_optax.linen.value_and_grad(loss_fn)(state.params)
+      ...     return state.apply_gradients(grads=grads, **again), loss
+      >>> state, loss = train_step(state, jnp.ones((8, 2)))
+
+    References:
+      Flax, `TrainState
+      <https://flax-linen.readthedocs.io/en/latest/api_reference/flax.training.html>`_
+    """
+
+    batch_stats: Any = None
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        apply_fn: Callable[..., Any],
+        params: Any,
+        tx: optax.GradientTransformation,
+        **fields: Any,
+    ) -> Self:
+        """A new train state.
+
+        Args:
+          apply_fn: Usually ``model.apply``.
+          params: The parameters.
+          tx: Any Optax optimizer.
+          **fields: Other fields, such as ``batch_stats``.
+
+        Returns:
+          The state before the first step. ``step`` is an array already, as after every step, so
+          that a checkpoint restores into a new state as it was.
+        """
+        step = jnp.zeros([], jnp.int32)
+        opt_state = tx.init(params)
+        return cls(
+            step=step, apply_fn=apply_fn, params=params, tx=tx, opt_state=opt_state, **fields
+        )
+
+    def apply_gradients(self, *, grads: Any, **kwargs: Any) -> Self:
+        """Takes a step of ``tx``.
+
+        Args:
+          grads: The gradients at ``params``.
+          **kwargs: ``grad_fn`` and ``batch``, or ``prev_grads``, which go to ``tx.update`` as
+            ``value``, ``grad`` and ``value_fn`` do; and new values of fields of this state, such as
+            ``batch_stats``.
+
+        Returns:
+          The state after the step.
+        """
+        fields = {field.name for field in dataclasses.fields(self)}
+        unknown = sorted(kwargs.keys() - fields - _EXTRA_ARGS)
+        if unknown:
+            raise TypeError(
+                f"`apply_gradients` takes fields of the train state ({', '.join(sorted(fields))}) "
+                f"and extra args of the optimizer ({', '.join(sorted(_EXTRA_ARGS))}), got "
+                f"{', '.join(unknown)}; add a field in a subclass of TrainState."
+            )
+        extra_args = {name: kwargs[name] for name in kwargs.keys() - fields}
+        replaced = {name: kwargs[name] for name in kwargs.keys() & fields}
+        update = optax.with_extra_args_support(self.tx).update
+        updates, opt_state = update(grads, self.opt_state, self.params, **extra_args)
+        return self.replace(
+            step=self.step + 1,
+            params=optax.apply_updates(self.params, updates),
+            opt_state=opt_state,
+            **replaced,
+        )
+
+
+def value_and_grad(
+    loss_fn: Callable[..., Any], *, has_aux: bool = False, accumulate: bool = False
+) -> ValueAndGrad:
+    r"""``jax.value_and_grad`` that can be evaluated again on the same sample.
+
+    .. math:: (x_t, z_t) \mapsto f(x_t; z_t),\ \nabla f(x_t; z_t),\ \nabla f(\cdot\,; z_t)
+
+    Here :math:`x_t` is the parameters and :math:`z_t` everything else that the loss depends on, in
+    its other arguments or closed over: the batch, the batch statistics, the dropout key. Later
+    evaluations see the same :math:`z_t`, and their auxiliary data are dropped: the statistics that
+    ``loss_fn`` returns come from the evaluation at :math:`x_t` alone.
+
+    Args:
+      loss_fn: A function whose first argument is the parameters. It returns the loss, or a pair of
+        the loss and auxiliary data, such as the collections that ``apply`` has mutated.
+      has_aux: Whether ``loss_fn`` returns a pair.
+      accumulate: Whether every array among the other arguments has a leading axis that counts
+        microbatches (one key for each, too). They are evaluated one after another, in the memory
+        of one. The loss and the gradients are means; auxiliary data keep the leading axis.
+
+    Returns:
+      A function of ``loss_fn``'s arguments that returns (value, grads, again): what
+      ``jax.value_and_grad`` returns, and the keyword arguments ``grad_fn`` and ``batch`` for
+      ``TrainState.apply_gradients`` or ``tx.update``.
+
+    Examples:
+      >>> import jax.numpy as jnp, mu2_optax.linen
+      >>> loss_fn = lambda params, batch: jnp.mean((params - batch) ** 2)
+      >>> evaluate = mu2_optax.linen.value_and_grad(loss_fn)
+      >>> loss, grads, again = evaluate(jnp.array(1.0), jnp.array([2.0, 4.0]))
+      >>> float(grads), float(again["grad_fn"](jnp.array(3.0), again["batch"]))
+      (-4.0, 0.0)
+
+    References:
+      Flax, `Batch normalization
+      <https://flax-linen.readthedocs.io/en/latest/guides/training_techniques/batch_norm.html>`_
+    """
+    check_callable("loss_fn", loss_fn, "loss_fn(params, batch)")
+    value_and_grad = jax.value_and_grad(loss_fn, has_aux=has_aux)
+
+    def evaluate(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
+        def once(point: Any, sample: Any) -> tuple[Any, Any]:
+            args, kwargs = sample
+            return value_and_grad(point, *args, **kwargs)
+
+        def whole(point: Any, sample: Any) -> tuple[Any, Any]:
+            if not accumulate:
+                return once(point, sample)
+
+            def microbatch(nothing: Any, batch: Any) -> tuple[Any, Any, Any]:
+                result, grads = once(point, batch)
+                value, aux = result if has_aux else (result, None)
+                return (value, grads), aux, nothing
+
+            (value, grads), aux, _ = scan_microbatches(microbatch, None, sample)
+            return ((value, aux) if has_aux else value), grads
+
+        def grad_fn(point: Any, sample: Any) -> Any:
+            return whole(point, sample)[1]
+
+        return *whole(params, (args, kwargs)), {"grad_fn": grad_fn, "batch": (args, kwargs)}
+
+    return evaluate
+
+
+def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Iterable[Any]) -> Any:
+    r"""The means of the statistics of every BatchNorm over ``batches``, at these params.
+
+    .. math:: \mu = \frac1k \sum_{i=1}^k \mu(x; z_i), \qquad
+      \sigma^2 = \frac1k \sum_{i=1}^k \sigma^2(x; z_i)
+
+    Here :math:`x` is the params, where the model is evaluated. The running statistics of training
+    trail behind them by about 1/(1 − momentum) steps; call this before evaluating a model that has
+    moved far in that time.
+
+    Args:
+      forward: Runs the model on a batch in training mode and returns what ``apply`` returns, such
+        as ``lambda variables, batch: model.apply(variables, batch, mutable=["batch_stats"])``.
+      variables: The collections, with ``"params"`` and ``"batch_stats"``.
+      batches: Some batches of training data, as large as those of training.
+
+    Returns:
+      The new ``batch_stats``.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, mu2_optax.linen
+      >>> from flax import linen
+      >>> model = linen.BatchNorm(use_running_average=False)
+      >>> batches = 3.0 + jax.random.normal(jax.random.key(0), (10, 64, 2))
+      >>> variables = model.init(jax.random.key(0), batches[0])
+      >>> forward = lambda variables, batch: model.apply(variables, batch, mutable=["batch_stats"])
+      >>> batch_stats = mu2_optax.linen.recalibrate(forward, variables, batches)
+      >>> bool(jnp.allclose(batch_stats["mean"], batches.mean((0, 1)), atol=1e-6))
+      True
+
+    References:
+      Izmailov et al., `Averaging Weights Leads to Wider Optima and Better Generalization
+      <https://arxiv.org/abs/1803.05407>`_, UAI 2018, which recomputes the statistics at an average
+    """
+    check_callable("forward", forward, "lambda variables, batch: model.apply(variables, batch)")
+    blank = {
+        **variables,
+        "batch_stats": jax.tree.map(jnp.zeros_like, variables.get("batch_stats", {})),
+    }
+
+    @jax.jit
+    def statistics(blank: Any, batch: Any) -> Any:
+        updated: list[bool] = []
+
+        def keep_last_batch(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
+            norm = context.module
+            if not isinstance(norm, linen.BatchNorm) or context.method_name != "__call__":
+                return run(*args, **kwargs)
+            before = _running(norm)
+            out = run(*args, **kwargs)
+            after = _running(norm)
+            updated.append(after["mean"] is not before["mean"])
+            if updated[-1]:
+                m = norm.momentum  # after = m before + (1 - m) batch; before is 0, so this is exact
+                for name in after:
+                    batch_statistic = (after[name] - m * before[name]) / (1 - m)
+                    norm.put_variable("batch_stats", name, batch_statistic)
+            return out
+
+        with linen.intercept_methods(keep_last_batch):
+            result = forward(blank, batch)
+        check_batch_norms_ran(updated)
+        return result[1]["batch_stats"]
+
+    return mean_over(functools.partial(statistics, blank), batches)
+
+
+def _running(norm: linen.BatchNorm) -> dict[str, Any]:
+    return {name: norm.get_variable("batch_stats", name) for name in ("mean", "var")}

@@ -1,0 +1,191 @@
+"""Flax NNX: a training step of ``nnx.value_and_grad`` and ``nnx.Optimizer`` becomes a μ² step.
+
+Two lines change::
+
+    (loss, aux), grads, again = mu2_optax.nnx.value_and_grad(loss_fn, has_aux=True)(model, batch)
+    optimizer.update(model, grads, **again)
+"""
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import jax
+
+from mu2_optax._checks import check_callable
+from mu2_optax._microbatches import scan_microbatches
+from mu2_optax._statistics import check_batch_norms_ran, mean_over
+
+try:
+    from flax import nnx
+except ImportError as error:
+    raise ImportError("`mu2_optax.nnx` needs Flax: pip install 'mu2-optax[flax]'") from error
+
+ValueAndGrad: TypeAlias = Callable[..., tuple[Any, Any, dict[str, Any]]]
+
+
+def value_and_grad(
+    loss_fn: Callable[..., Any],
+    *,
+    argnums: int | nnx.DiffState = 0,
+    has_aux: bool = False,
+    accumulate: bool = False,
+) -> ValueAndGrad:
+    r"""``nnx.value_and_grad`` that can be evaluated again on the same sample.
+
+    .. math:: (x_t, z_t) \mapsto f(x_t; z_t),\ \nabla f(x_t; z_t),\ \nabla f(\cdot\,; z_t)
+
+    Here :math:`x_t` is the parameters of the model and :math:`z_t` everything else that the loss
+    depends on: the batch, the batch statistics, the state of each generator, in the model or in
+    another argument. :math:`z_t` is put aside as plain values before the first forward, so that
+    every later evaluation sees the same dropout masks and statistics. Only the evaluation at
+    :math:`x_t` updates statistics and advances generators, exactly as Flax's own would.
+
+    Args:
+      loss_fn: A function such as ``loss_fn(model, batch, rngs)`` that returns the loss, or a pair
+        of the loss and auxiliary data.
+      argnums: The position of the model, or ``nnx.DiffState(position, filter)`` for gradients with
+        respect to other variables than ``nnx.Param``, as in Flax. An optimizer that moves only some
+        of them (its ``wrt``) needs no ``DiffState``.
+      has_aux: Whether ``loss_fn`` returns a pair.
+      accumulate: Whether every array among the arguments has a leading axis that counts
+        microbatches. They are evaluated one after another, in the memory of one, and modules and
+        generators advance from each to the next. The loss and the gradients are means; auxiliary
+        data keep the leading axis.
+
+    Returns:
+      A function of ``loss_fn``'s arguments that returns (value, grads, again): what
+      ``nnx.value_and_grad`` returns, and the keyword arguments ``grad_fn`` and ``batch`` for
+      ``nnx.Optimizer.update``.
+
+    Examples:
+      >>> import jax.numpy as jnp, mu2_optax, mu2_optax.nnx
+      >>> from flax import nnx
+      >>> model = nnx.Sequential(nnx.Linear(2, 4, rngs=nnx.Rngs(0)), nnx.Dropout(0.5))
+      >>> optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.1), wrt=nnx.Param)
+      >>> def loss_fn(model, batch, rngs):
+      ...     logits = model(batch, rngs=rngs)
+      ...     return jnp.mean(logits**2), logits
+      >>> @nnx.jit
+      ... def train_step(model, optimizer, batch, rngs):
+      ...     evaluate = mu2_optax.nnx.value_and_grad(loss_fn, has_aux=True)
+      ...     (loss, logits), grads, again = evaluate(model, batch, rngs)
+      ...     optimizer.update(model, grads, **again)
+      ...     return loss
+      >>> loss = train_step(model, optimizer, jnp.ones((8, 2)), nnx.Rngs(dropout=1))
+
+    References:
+      Flax, `nnx.value_and_grad
+      <https://flax.readthedocs.io/en/latest/api_reference/flax.nnx/transforms.html>`_
+    """
+    check_callable("loss_fn", loss_fn, "loss_fn(model, batch)")
+    place, wrt = _differentiated(argnums)
+
+    def evaluate(*args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
+        graphdef, *states = nnx.split((args, kwargs), nnx.Variable, ...)
+        sample = tuple(nnx.as_pure(state) for state in states)
+
+        def once(point: Any, variables: Any, arrays: Any) -> tuple[Any, Any, Any]:
+            def loss(point: Any) -> tuple[Any, Any]:
+                args, kwargs = nnx.merge(graphdef, variables, arrays)
+                nnx.update(args[place], point)
+                out = loss_fn(*args, **kwargs)
+                value, aux = out if has_aux else (out, None)
+                return value, (aux, nnx.as_pure(nnx.state((args, kwargs), nnx.Variable)))
+
+            (value, (aux, after)), grads = jax.value_and_grad(loss, has_aux=True)(point)
+            return (value, grads), aux, after
+
+        def whole(point: Any, sample: Any) -> tuple[Any, Any, Any]:
+            if not accumulate:
+                return once(point, *sample)
+            return scan_microbatches(functools.partial(once, point), *sample)
+
+        def grad_fn(point: Any, sample: Any) -> Any:
+            (_, grads), _, _ = whole(point, sample)
+            return grads
+
+        again = {"grad_fn": grad_fn, "batch": sample}
+        if not accumulate:
+            first = nnx.value_and_grad(loss_fn, argnums=argnums, has_aux=has_aux)
+            return *first(*args, **kwargs), again
+        params = nnx.state(args[place], wrt)
+        (value, grads), aux, after = whole(nnx.as_pure(params), sample)
+        nnx.update((args, kwargs), after)
+        return ((value, aux) if has_aux else value), _as_variables(grads, params), again
+
+    return evaluate
+
+
+def recalibrate(forward: Callable[[Any, Any], Any], model: Any, batches: Iterable[Any]) -> None:
+    r"""Sets the statistics of every BatchNorm to their means over ``batches``, at these params.
+
+    .. math:: \mu = \frac1k \sum_{i=1}^k \mu(x; z_i), \qquad
+      \sigma^2 = \frac1k \sum_{i=1}^k \sigma^2(x; z_i)
+
+    Here :math:`x` is the params, where the model is evaluated. The running statistics of training
+    trail behind them by about 1/(1 − momentum) steps; call this before evaluating a model that has
+    moved far in that time.
+
+    Args:
+      forward: Runs the model on a batch, such as ``lambda model, batch: model(batch["image"])``.
+        Its result is not used. Each BatchNorm uses the statistics of the batch; everything else
+        runs in the mode the model is in.
+      model: The model; its statistics are replaced, and nothing else in it changes.
+      batches: Some batches of training data, as large as those of training.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, mu2_optax.nnx
+      >>> from flax import nnx
+      >>> model = nnx.BatchNorm(2, rngs=nnx.Rngs(0))
+      >>> batches = 3.0 + jax.random.normal(jax.random.key(0), (10, 64, 2))
+      >>> mu2_optax.nnx.recalibrate(lambda model, batch: model(batch), model, batches)
+      >>> bool(jnp.allclose(model.mean[...], batches.mean((0, 1)), atol=1e-6))
+      True
+
+    References:
+      Izmailov et al., `Averaging Weights Leads to Wider Optima and Better Generalization
+      <https://arxiv.org/abs/1803.05407>`_, UAI 2018, which recomputes the statistics at an average
+    """
+    check_callable("forward", forward, "lambda model, batch: model(batch)")
+    trial = nnx.clone(model)
+    for norm in _batch_norms(trial):
+        norm.momentum = 0.0  # so that the running statistics are those of the last batch
+        norm.use_running_average = False
+
+    @nnx.jit
+    def statistics(trial: Any, batch: Any) -> Any:
+        before = [norm.mean.get_value() for norm in _batch_norms(trial)]
+        forward(trial, batch)
+        after = [norm.mean.get_value() for norm in _batch_norms(trial)]
+        check_batch_norms_ran([new is not old for new, old in zip(after, before, strict=True)])
+        return [(norm.mean.get_value(), norm.var.get_value()) for norm in _batch_norms(trial)]
+
+    means = mean_over(functools.partial(statistics, trial), batches)
+    for norm, (mean, var) in zip(_batch_norms(model), means, strict=True):
+        norm.mean[...], norm.var[...] = mean, var
+
+
+def _batch_norms(model: Any) -> list[nnx.BatchNorm]:
+    return [module for _, module in nnx.iter_modules(model) if isinstance(module, nnx.BatchNorm)]
+
+
+def _differentiated(argnums: Any) -> tuple[int, Any]:
+    if isinstance(argnums, nnx.DiffState):
+        return argnums.argnum, argnums.filter
+    if isinstance(argnums, int):
+        return argnums, nnx.Param
+    raise TypeError(
+        f"`argnums` must be the position of one model or an nnx.DiffState, got {argnums!r}; put "
+        "several models into one, for example nnx.List([...])."
+    )
+
+
+def _as_variables(grads: Any, params: Any) -> Any:
+    """``grads`` as ``nnx.grad`` gives them: in the variables of the params."""
+    return jax.tree.map(
+        lambda variable, grad: variable.replace(grad),
+        params,
+        grads,
+        is_leaf=lambda leaf: isinstance(leaf, nnx.Variable),
+    )

@@ -1,0 +1,189 @@
+"""Saving, restoring, and going on as if nothing had happened."""
+
+import gc
+import os
+import pathlib
+import random
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+from cnn import batches, nnx_model
+from flax import nnx, serialization
+from resumable import new_state, train_step
+from test_nnx import train_step as nnx_train_step
+
+import mu2_optax
+import mu2_optax.checkpoint
+import mu2_optax.linen
+
+TESTS = pathlib.Path(__file__).parent
+OPTIMIZERS = {
+    "mu2_sgd": mu2_optax.mu2_sgd(0.1),
+    "mu2_sgd with a schedule": mu2_optax.mu2_sgd(optax.constant_schedule(0.1)),
+    "mu2_sgd with weights of its own": mu2_optax.mu2_sgd(
+        0.1, mu2_optax.weighted_momentum(lambda count: count + 1.0)
+    ),
+    "mu2_sgd in bfloat16": mu2_optax.mu2_sgd(0.1, state_dtype=jnp.bfloat16),
+    "mu2 adam": mu2_optax.mu2(optax.adam(0.1)),
+    "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.1),
+    "anytime_sgd": mu2_optax.anytime_sgd(0.1, mu2_optax.linear_momentum()),
+    "storm": mu2_optax.storm(0.1, 0.5),
+    "reject_nonfinite": mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1)),
+    "optax sgd": optax.sgd(0.1),
+}
+
+
+def bits(tree):
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def make_state(tx, width=3):
+    params = {"w": jnp.arange(float(width)), "b": jnp.ones([], jnp.bfloat16)}
+    return mu2_optax.linen.TrainState.create(apply_fn=None, params=params, tx=tx)
+
+
+def step_once(state):
+    grads = jax.tree.map(jnp.ones_like, state.params)
+    return state.apply_gradients(
+        grads=grads,
+        grad_fn=lambda params, scale: jax.tree.map(lambda p: p * scale, params),
+        batch=2.0,
+    )
+
+
+def save_and_restore_orbax(state, target, directory):
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(directory / "state", state)
+        checkpointer.wait_until_finished()
+        return checkpointer.restore(directory / "state", jax.eval_shape(lambda: target))
+
+
+def test_orbax_and_flax_bytes_restore_every_bit(tmp_path):
+    new = {name: make_state(tx) for name, tx in OPTIMIZERS.items()}
+    state = {name: step_once(step_once(start)) for name, start in new.items()}
+    from_orbax = save_and_restore_orbax(state, new, tmp_path)
+    from_bytes = mu2_optax.checkpoint.from_bytes(new, serialization.to_bytes(state))
+    for restored in (from_orbax, from_bytes):
+        assert jax.tree.structure(restored) == jax.tree.structure(state)
+        assert bits(restored) == bits(state)
+        for name in OPTIMIZERS:
+            assert bits(step_once(restored[name])) == bits(step_once(state[name]))
+
+
+def test_bytes_of_another_optimizer_are_refused():
+    states = {name: make_state(tx) for name, tx in OPTIMIZERS.items()}
+    for stored, state in states.items():
+        encoded = serialization.to_bytes(state)
+        for name, target in states.items():
+            if name != stored:
+                with pytest.raises(ValueError, match="written by another optimizer"):
+                    mu2_optax.checkpoint.from_bytes(target, encoded)
+
+
+def test_bytes_of_another_model_are_refused():
+    encoded = serialization.to_bytes(make_state(OPTIMIZERS["mu2_sgd"]))
+    with pytest.raises(
+        ValueError, match=r"float32\[3\] at .*'w'.* expected an array of float32\[4"
+    ):
+        mu2_optax.checkpoint.from_bytes(make_state(OPTIMIZERS["mu2_sgd"], width=4), encoded)
+
+
+@pytest.mark.parametrize("name", ["mu2 adam", "mu2_sgd with weights of its own", "optax sgd"])
+def test_orbax_refuses_another_optimizer(name, tmp_path):
+    state = make_state(OPTIMIZERS["mu2_sgd"])
+    with pytest.raises(ValueError, match="structure"):
+        save_and_restore_orbax(state, make_state(OPTIMIZERS[name]), tmp_path)
+
+
+# Orbax cancels the reads of the other leaves, and Python says so when it collects them.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_orbax_refuses_another_model(tmp_path):
+    state, wider = (make_state(OPTIMIZERS["mu2_sgd"], width) for width in (3, 4))
+    with pytest.raises(ValueError, match=r"\(4,\) is not compatible with the stored shape: \(3,"):
+        save_and_restore_orbax(state, wider, tmp_path)
+    gc.collect()
+
+
+def test_a_state_of_another_model_is_refused_by_the_first_step():
+    state = make_state(OPTIMIZERS["mu2_sgd"])
+    wider = make_state(OPTIMIZERS["mu2_sgd"], width=4)
+    with pytest.raises(ValueError, match=r"has shape \(4,\), expected \(3,\)"):
+        step_once(wider.replace(opt_state=state.opt_state))
+
+
+@pytest.mark.parametrize("store", [save_and_restore_orbax, None])
+def test_a_linen_run_goes_on_bit_for_bit(store, tmp_path):
+    data = list(batches(8))
+    state = new_state()
+    for batch in data[:4]:
+        state = train_step(state, batch)
+    if store:
+        restored = store(state, new_state(), tmp_path)
+    else:
+        encoded = serialization.to_bytes(state)
+        restored = mu2_optax.checkpoint.from_bytes(new_state(), encoded)
+    for batch in data[4:]:
+        state, restored = train_step(state, batch), train_step(restored, batch)
+    assert bits(restored) == bits(state)
+
+
+def test_an_nnx_run_goes_on_bit_for_bit(tmp_path):
+    def new_run():
+        model = nnx_model(dropout=0.5)
+        optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
+        return model, optimizer, nnx.Rngs(dropout=1)
+
+    run, data = new_run(), list(batches(8))
+    for batch in data[:4]:
+        nnx_train_step(*run[:2], batch, run[2])
+    graphdef, new = nnx.split(new_run())
+    restored = nnx.merge(graphdef, save_and_restore_orbax(nnx.state(run), new, tmp_path))
+    for batch in data[4:]:
+        nnx_train_step(*run[:2], batch, run[2])
+        nnx_train_step(*restored[:2], batch, restored[2])
+    trees = [nnx.as_pure(nnx.state(r[:2])) for r in (run, restored)]
+    assert bits(trees[0]) == bits(trees[1])
+
+
+def start(kind, directory, steps):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])}
+    return subprocess.Popen(
+        [sys.executable, str(TESTS / "resumable.py"), kind, str(directory), str(steps)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("uninterrupted")
+    with start("bytes", directory, 30) as process:
+        output, _ = process.communicate(timeout=300)
+    assert output.startswith("from 0")
+    return (directory / "final").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["orbax", "bytes"])
+def test_killed_at_a_random_step_and_resumed_ends_bitwise_equal(kind, tmp_path, uninterrupted):
+    last = random.randint(7, 27)
+    with start(kind, tmp_path, 30) as process:
+        for line in process.stdout:
+            if line.strip() == f"step {last}":
+                process.kill()
+    assert process.returncode == -9
+    assert not (tmp_path / "final").exists()
+    with start(kind, tmp_path, 30) as process:
+        output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    resumed_from = int(output.split()[1])
+    assert 0 < resumed_from <= last, f"killed after step {last}, resumed from {resumed_from}"
+    assert (tmp_path / "final").read_bytes() == uninterrupted

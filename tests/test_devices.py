@@ -1,0 +1,249 @@
+"""The same run on one device, on eight, and on two processes."""
+
+import functools
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cnn import LinenCNN, assert_close, batches, cross_entropy, linen_variables
+from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
+from one_of_two import EXAMPLES, OPTIMIZERS, all_devices, distributed, estimates_of_the_batch_mean
+
+import mu2_optax
+import mu2_optax.linen
+import mu2_optax.nnx
+
+TESTS = pathlib.Path(__file__).parent
+STEPS = 30
+
+
+def put(tree, spec):
+    return jax.device_put(tree, NamedSharding(all_devices(), spec))
+
+
+def bytes_on_each_device(tree):
+    """For each device, the bytes of ``tree`` that it holds."""
+    total = dict.fromkeys(jax.devices(), 0)
+    for leaf in jax.tree.leaves(tree):
+        for shard in leaf.addressable_shards:
+            total[shard.device] += shard.data.nbytes
+    return set(total.values())
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_fully_sharded_over_eight_devices_equals_one_device(name):
+    one, _, _ = distributed.train(STEPS, OPTIMIZERS[name], jax.devices()[:1])
+    eight, _, _ = distributed.train(STEPS, OPTIMIZERS[name])
+    assert eight["inner"].sharding.num_devices == 8
+    assert_close(eight, one, 1e-5)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_state_is_sharded_as_its_params_are(name):
+    tx = OPTIMIZERS[name]
+    params, state, _ = distributed.train(3, tx)
+    start = tx.init(params)
+    by_shape = {leaf.shape: leaf.sharding for leaf in jax.tree.leaves(params)}
+    for some in (start, state):
+        arrays = [leaf for leaf in jax.tree.leaves(some) if leaf.ndim]
+        assert arrays
+        for leaf in arrays:
+            assert leaf.sharding.is_equivalent_to(by_shape[leaf.shape], leaf.ndim)
+        whole = sum(leaf.nbytes for leaf in arrays)
+        assert bytes_on_each_device(arrays) == {whole // 8}
+
+
+def test_the_compiled_step_replicates_nothing():
+    tx = OPTIMIZERS["mu2_sgd"]
+    params, state, _ = distributed.train(1, tx)
+    mesh = all_devices()
+    batch = {n: distributed.shard(mesh, a, 0) for n, a in distributed.global_batch(0).items()}
+
+    def step(params, state, batch):
+        grad_fn = jax.grad(distributed.loss_fn)
+        grads = grad_fn(params, batch)
+        return tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+
+    memory = jax.jit(step).lower(params, state, batch).compile().memory_analysis()
+    (each,) = bytes_on_each_device((params, [s for s in jax.tree.leaves(state) if s.ndim], batch))
+    scalars = sum(s.nbytes for s in jax.tree.leaves(state) if not s.ndim)
+    assert memory.argument_size_in_bytes == each + scalars
+
+
+def expected_estimates(steps=5):
+    means = [distributed.global_batch(number)["y"].mean() for number in range(steps)]
+    estimates = [means[0]]
+    for mean in means[1:]:
+        estimates.append(0.25 * mean + 0.75 * estimates[-1])
+    return np.array(estimates)
+
+
+def test_both_evaluations_see_the_same_global_batch():
+    np.testing.assert_allclose(estimates_of_the_batch_mean(), expected_estimates(), atol=1e-6)
+
+
+def test_data_parallel_linen_with_batch_norm_equals_one_device():
+    tx = mu2_optax.mu2_sgd(0.5)
+    one = mu2_optax.linen.TrainState.create(
+        apply_fn=LinenCNN(dropout=0.5).apply, tx=tx, **linen_variables()
+    )
+    eight = put(one, PartitionSpec())
+
+    @jax.jit
+    def step(state, batch):
+        def loss_fn(params):
+            logits, updates = state.apply_fn(
+                {"params": params, "batch_stats": state.batch_stats},
+                batch["image"],
+                mutable=["batch_stats"],
+                rngs={"dropout": jax.random.fold_in(jax.random.key(0), state.step)},
+            )
+            return cross_entropy(logits, batch), updates
+
+        evaluate = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)
+        (_, updates), grads, again = evaluate(state.params)
+        return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"], **again)
+
+    for batch in batches(STEPS):
+        one = step(one, batch)
+        eight = jax.block_until_ready(step(eight, put(batch, PartitionSpec("all"))))
+    assert eight.params["dense"]["kernel"].sharding.is_fully_replicated
+    assert_close(eight.params, one.params, 1e-5)
+    assert_close(eight.batch_stats, one.batch_stats, 1e-5)
+
+
+def test_fully_sharded_nnx_equals_one_device():
+    def make(rngs):
+        return nnx.Sequential(
+            nnx.Linear(8, 16, rngs=rngs), nnx.Dropout(0.5, rngs=rngs), nnx.Linear(16, 8, rngs=rngs)
+        )
+
+    one, eight = make(nnx.Rngs(0)), make(nnx.Rngs(0))
+    nnx.update(eight, put(nnx.state(eight, nnx.Param), PartitionSpec("all")))
+    nnx.update(eight, put(nnx.state(eight, nnx.RngState), PartitionSpec()))
+    tx = mu2_optax.mu2_sgd(0.2)
+    of_one, of_eight = (nnx.Optimizer(model, tx, wrt=nnx.Param) for model in (one, eight))
+    of_eight.step.set_value(put(of_eight.step.get_value(), PartitionSpec()))
+
+    @nnx.jit
+    def step(model, optimizer, x):
+        loss_fn = lambda model, x: jnp.mean((model(x) - x) ** 2)
+        loss, grads, again = mu2_optax.nnx.value_and_grad(loss_fn)(model, x)
+        optimizer.update(model, grads, **again)
+        return loss
+
+    for x in jax.random.normal(jax.random.key(1), (STEPS, 16, 8)):
+        step(one, of_one, x)
+        step(eight, of_eight, put(x, PartitionSpec("all"))).block_until_ready()
+    ours, theirs = (nnx.as_pure(nnx.state(model, nnx.Param)) for model in (eight, one))
+    assert_close(ours, theirs, 1e-5)
+    state = [leaf for leaf in jax.tree.leaves(nnx.as_pure(of_eight.opt_state)) if leaf.ndim]
+    assert bytes_on_each_device(state) == {sum(leaf.nbytes for leaf in state) // 8}
+
+
+def test_shard_map_with_the_mean_inside_grad_fn_equals_one_device():
+    tx = OPTIMIZERS["mu2_sgd"]
+    one, _, _ = distributed.train(3, tx, jax.devices()[:1])
+    mesh = all_devices()
+
+    def grad_fn(params, batch):
+        return jax.lax.pmean(jax.grad(distributed.loss_fn)(params, batch), "all")
+
+    @jax.jit
+    @functools.partial(
+        jax.shard_map,
+        mesh=mesh,
+        in_specs=(PartitionSpec(), PartitionSpec(), PartitionSpec("all")),
+        out_specs=PartitionSpec(),
+        check_vma=False,
+    )
+    def step(params, state, batch):
+        grads = grad_fn(params, batch)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        return optax.apply_updates(params, updates), state
+
+    params = jax.tree.map(jnp.asarray, distributed.initial_params())
+    state = tx.init(params)
+    for number in range(3):
+        batch = jax.tree.map(jnp.asarray, distributed.global_batch(number))
+        params, state = jax.block_until_ready(step(params, state, batch))
+    assert_close(params, one, 1e-5)
+
+
+def run(script, *args, devices=1):
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, [TESTS.parent, TESTS])),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    return subprocess.Popen(
+        [sys.executable, str(script), *map(str, args)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def outputs(*processes):
+    """What each process prints; none outlives this call."""
+    try:
+        results = [process.communicate(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, (_, errors) in zip(processes, results, strict=True):
+        assert process.returncode == 0, errors
+    return [output for output, _ in results]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one_device(tmp_path):
+    port = free_port()
+    results = [tmp_path / f"{process}.npz" for process in range(2)]
+    outputs(*(run(TESTS / "one_of_two.py", i, port, STEPS, path) for i, path in enumerate(results)))
+    alone = {
+        name: distributed.train(STEPS, tx, jax.devices()[:1]) for name, tx in OPTIMIZERS.items()
+    }
+    for path in results:
+        arrays = np.load(path)
+        np.testing.assert_allclose(arrays["estimates"], expected_estimates(), atol=1e-6)
+        for name, (params, _, loss) in alone.items():
+            for key, value in {**params, "loss": loss}.items():
+                np.testing.assert_allclose(arrays[f"{name} {key}"], value, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_example_prints_one_value_however_many_devices():
+    script, port = EXAMPLES / "distributed.py", free_port()
+    together = ["--steps", 20, "--processes", 2, "--coordinator", f"127.0.0.1:{port}"]
+    printed = [
+        *outputs(run(script, "--steps", 20)),
+        *outputs(run(script, "--steps", 20, devices=8)),
+        *outputs(*(run(script, *together, "--process", process) for process in range(2))),
+    ]
+    last_lines = {output.splitlines()[-1] for output in printed}
+    assert len(last_lines) == 1
+    assert re.fullmatch(r"final loss: \d+\.\d{6}", last_lines.pop())
+    assert [output.splitlines()[-3] for output in printed] == [
+        "devices: 1, processes: 1",
+        "devices: 8, processes: 1",
+        "devices: 2, processes: 2",
+        "devices: 2, processes: 2",
+    ]

@@ -1,0 +1,20 @@
+"""The core needs no Flax, and the adapters say what they need."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+
+def test_importing_the_package_does_not_import_flax():
+    check = "import sys, mu2_optax; assert 'flax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=300)
+
+
+@pytest.mark.parametrize("adapter", ["linen", "nnx", "checkpoint"])
+def test_an_adapter_without_flax_says_what_to_install(adapter, monkeypatch):
+    monkeypatch.setitem(sys.modules, "flax", None)
+    monkeypatch.delitem(sys.modules, f"mu2_optax.{adapter}", raising=False)
+    with pytest.raises(ImportError, match=rf"`mu2_optax.{adapter}` needs Flax: pip install"):
+        importlib.import_module(f"mu2_optax.{adapter}")

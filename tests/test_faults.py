@@ -1,0 +1,162 @@
+"""Batches that are not finite, and runs that diverge."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cnn import LinenCNN, batches, cross_entropy, linen_variables, nnx_model
+from flax import nnx
+
+import mu2_optax
+import mu2_optax.linen
+import mu2_optax.nnx
+
+STEPS, FAULTS, SEEDS = 200, 20, 16
+OPTIMIZERS = {
+    "mu2_sgd": mu2_optax.mu2_sgd(0.1),
+    "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.1, mu2_optax.fixed_momentum()),
+    "mu2 adam": mu2_optax.mu2(optax.adam(0.05), mu2_optax.linear_momentum()),
+}
+SOLUTION = np.arange(1.0, 5.0, dtype=np.float32)
+
+
+def grad_fn(x, batch):
+    """Least squares, with whatever the batch wants to break at this point."""
+    a, b, fault = batch
+    return jax.grad(lambda x: jnp.mean((a @ x - b) ** 2) / 2)(x) + fault
+
+
+def samples():
+    """For each seed and step: a batch, and whether the step is broken."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(SEEDS, STEPS, 8, 4)).astype(np.float32)
+    b = a @ SOLUTION + 0.5 * rng.normal(size=(SEEDS, STEPS, 8)).astype(np.float32)
+    broken = rng.permuted(np.tile(np.arange(STEPS) < FAULTS, (SEEDS, 1)), axis=1)
+    return a, b, broken
+
+
+def excess_loss(tx, where, fault, a, b, broken):
+    """The excess loss after a run with faults in some steps, and how many were rejected."""
+
+    def step(carry, sample):
+        x, state = carry
+        a, b, fault = sample
+        in_grads, in_again = (fault if where == w else 0.0 for w in ("grads", "again"))
+        grads = grad_fn(x, (a, b, in_grads))
+        batch = (a, b, in_again)
+        updates, state = tx.update(grads, state, x, grad_fn=grad_fn, batch=batch)
+        return (optax.apply_updates(x, updates), state), None
+
+    start = jnp.zeros(4)
+    samples = (a, b, jnp.where(broken, fault, 0.0))
+    (x, state), _ = jax.lax.scan(step, (start, tx.init(start)), samples)
+    return jnp.sum((x - SOLUTION) ** 2) / 2, state.total
+
+
+@pytest.mark.parametrize("where", ["grads", "again"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_faults_at_random_steps_end_within_noise_of_the_clean_run(name, where):
+    tx = mu2_optax.reject_nonfinite(OPTIMIZERS[name])
+    one_run = functools.partial(excess_loss, tx, where)
+    run = jax.jit(jax.vmap(one_run, in_axes=(None, 0, 0, 0)))
+    data = samples()
+    clean, rejected = run(0.0, *data)
+    assert int(rejected.sum()) == 0
+    for fault in (np.nan, np.inf, -np.inf):
+        faulty, rejected = run(fault, *data)
+        np.testing.assert_array_equal(rejected, FAULTS)
+        noise = np.std(faulty - clean) / SEEDS**0.5
+        # three standard errors, and as much again as a tenth of the steps is worth
+        assert np.mean(faulty - clean) < 3 * noise + 0.2 * np.mean(clean)
+
+
+@pytest.mark.parametrize("where", ["grads", "again"])
+def test_without_the_guard_one_fault_ends_the_run(where):
+    tx = OPTIMIZERS["mu2_sgd"]
+    x, sample = jnp.zeros(4), (jnp.ones((8, 4)), jnp.ones(8))
+    broken, whole = (*sample, jnp.nan), (*sample, 0.0)
+    grads = grad_fn(x, broken if where == "grads" else whole)
+    batch = broken if where == "again" else whole
+    state = tx.init(x)
+    _, state = tx.update(grad_fn(x, whole), state, x, grad_fn=grad_fn, batch=whole)
+    _, state = tx.update(grads, state, x, grad_fn=grad_fn, batch=batch)
+    assert jnp.all(jnp.isnan(state.d))
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_a_diverging_loss_is_inf_in_the_metrics_and_no_exception(guarded):
+    tx = mu2_optax.mu2_sgd(1e6)
+    if guarded:
+        tx = mu2_optax.reject_nonfinite(tx, max_consecutive=2)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state, target):
+        loss_fn = lambda params: jnp.sum((params["x"] - target) ** 4)
+        loss, grads, again = mu2_optax.linen.value_and_grad(loss_fn)(state.params)
+        return state.apply_gradients(grads=grads, **again), loss
+
+    params = {"x": jnp.ones(3)}
+    state = mu2_optax.linen.TrainState.create(apply_fn=None, params=params, tx=tx)
+    losses = []
+    for i in range(30):
+        state, loss = step(state, jnp.float32(i % 3))
+        losses.append(float(loss))
+    assert losses[0] < np.inf
+    assert np.inf in losses
+
+
+def broken_batches():
+    for number, batch in enumerate(batches(6)):
+        broken = np.nan if number in (2, 3) else 0.0
+        yield {**batch, "image": batch["image"] + broken}
+
+
+def test_linen_statistics_survive_a_broken_batch_with_the_recipe():
+    tx = mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.5))
+    state = mu2_optax.linen.TrainState.create(apply_fn=LinenCNN().apply, tx=tx, **linen_variables())
+
+    @jax.jit
+    def step(state, batch):
+        def loss_fn(params):
+            logits, updates = state.apply_fn(
+                {"params": params, "batch_stats": state.batch_stats},
+                batch["image"],
+                mutable=["batch_stats"],
+            )
+            return cross_entropy(logits, batch), updates["batch_stats"]
+
+        evaluate = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)
+        (loss, new), grads, again = evaluate(state.params)
+        keep = lambda new, old: jnp.where(jnp.isfinite(loss), new, old)
+        batch_stats = jax.tree.map(keep, new, state.batch_stats)
+        return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again)
+
+    for batch in broken_batches():
+        state = step(state, batch)
+    assert int(state.opt_state.total) == 2
+    assert all(np.isfinite(s).all() for s in jax.tree.leaves((state.params, state.batch_stats)))
+
+
+def test_nnx_statistics_survive_a_broken_batch_with_the_recipe():
+    model = nnx_model()
+    tx = mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.5))
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer, batch):
+        before = nnx.as_pure(nnx.state(model, nnx.BatchStat))
+        loss_fn = lambda model, batch: cross_entropy(model(batch["image"]), batch)
+        loss, grads, again = mu2_optax.nnx.value_and_grad(loss_fn)(model, batch)
+        keep = lambda new, old: jnp.where(jnp.isfinite(loss), new, old)
+        after = nnx.as_pure(nnx.state(model, nnx.BatchStat))
+        nnx.update(model, jax.tree.map(keep, after, before))
+        optimizer.update(model, grads, **again)
+
+    for batch in broken_batches():
+        step(model, optimizer, batch)
+    assert int(nnx.as_pure(optimizer.opt_state).total) == 2
+    values = nnx.as_pure(nnx.state(model, (nnx.Param, nnx.BatchStat)))
+    assert all(np.isfinite(s).all() for s in jax.tree.leaves(values))

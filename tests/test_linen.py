@@ -1,0 +1,241 @@
+"""Training steps in Flax linen."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cnn import (
+    LinenCNN,
+    assert_close,
+    batches,
+    by_hand,
+    cross_entropy,
+    linen_variables,
+    split,
+)
+
+import mu2_optax
+import mu2_optax.linen as mu2_linen
+
+
+def make_state(tx, batch_norm=True, dropout=0.0):
+    variables = linen_variables(batch_norm)
+    return mu2_linen.TrainState.create(
+        apply_fn=LinenCNN(dropout=dropout, batch_norm=batch_norm).apply,
+        params=variables["params"],
+        tx=tx,
+        batch_stats=variables.get("batch_stats", {}),
+    )
+
+
+def make_loss(state, key=None):
+    """The loss as Flax's own examples write it: closed over statistics and key."""
+
+    def loss_fn(params, batch):
+        logits, updates = state.apply_fn(
+            {"params": params, "batch_stats": state.batch_stats},
+            batch["image"],
+            mutable=["batch_stats"],
+            rngs=None if key is None else {"dropout": key},
+        )
+        return cross_entropy(logits, batch), (logits, updates.get("batch_stats", {}))
+
+    return loss_fn
+
+
+def train_step(state, batch, key=None):
+    evaluate = mu2_linen.value_and_grad(make_loss(state, key), has_aux=True)
+    (loss, (_, batch_stats)), grads, again = evaluate(state.params, batch)
+    return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again), loss
+
+
+def test_evaluations_at_the_same_point_are_equal_under_dropout():
+    state = make_state(mu2_optax.mu2_sgd(0.1), dropout=0.5)
+    (batch,) = batches(1)
+
+    @jax.jit
+    def both(state, batch, key):
+        evaluate = mu2_linen.value_and_grad(make_loss(state, key), has_aux=True)
+        _, grads, again = evaluate(state.params, batch)
+        return grads, again["grad_fn"](state.params, again["batch"])
+
+    first, second = both(state, batch, jax.random.key(1))
+    assert_close(first, second, 0.0)
+    other_mask, _ = both(state, batch, jax.random.key(2))
+    assert not np.allclose(first["dense"]["kernel"], other_mask["dense"]["kernel"])
+
+
+@pytest.mark.parametrize("tx", [mu2_optax.mu2_sgd(0.5), mu2_optax.mu2_extra_sgd(0.5)])
+def test_only_the_evaluation_at_params_updates_the_statistics(tx):
+    state = make_state(tx)
+    for batch in batches(3):
+        _, (_, expected) = make_loss(state)(state.params, batch)
+        state, _ = jax.jit(train_step)(state, batch)
+        assert_close(state.batch_stats, expected, 1e-6)  # jit fuses the reductions differently
+
+
+def test_follows_the_functions_written_by_hand():
+    eta, gamma, beta = 0.5, 0.2, 0.7
+    state = make_state(mu2_optax.mu2_sgd(eta, mu2_optax.fixed_momentum(gamma, beta)))
+    step = jax.jit(train_step)
+    x = w = previous = linen_variables()["params"]
+    mean, var, d = jnp.zeros(6), jnp.ones(6), None
+
+    @jax.jit
+    @functools.partial(jax.grad, has_aux=True)
+    def grad_by_hand(params, batch):
+        logits, statistics = by_hand(params, batch["image"])
+        return cross_entropy(logits, batch), statistics
+
+    for batch in batches(20):
+        state, _ = step(state, batch)
+        g, (batch_mean, batch_var) = grad_by_hand(x, batch)
+        g_previous, _ = grad_by_hand(previous, batch)
+        mean, var = 0.9 * mean + 0.1 * batch_mean, 0.9 * var + 0.1 * batch_var
+        d = (
+            g
+            if d is None
+            else jax.tree.map(lambda g, d, p: g + (1 - beta) * (d - p), g, d, g_previous)
+        )
+        previous = x
+        w = jax.tree.map(lambda w, d: w - eta * d, w, d)
+        x = jax.tree.map(lambda x, w: x + gamma * (w - x), x, w)
+        assert_close(state.params, x, 1e-5)
+        assert_close(state.batch_stats, {"norm": {"mean": mean, "var": var}}, 1e-5)
+
+
+def test_one_trace_with_the_whole_state_donated():
+    traces = 0
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state, batch, key):
+        nonlocal traces
+        traces += 1
+        return train_step(state, batch, key)
+
+    state = make_state(mu2_optax.mu2_sgd(0.5), dropout=0.5)
+    start = state
+    for i, batch in enumerate(batches(5)):
+        state, loss = step(state, batch, jax.random.key(i))
+    assert traces == 1
+    assert np.isfinite(loss)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves((start.params, start.opt_state)))
+    assert int(state.step) == int(state.opt_state.t) == 5
+
+
+@pytest.mark.parametrize("tx", [mu2_optax.mu2_sgd(0.5), mu2_optax.mu2_extra_sgd(0.1)])
+def test_accumulation_over_four_microbatches_equals_the_big_batch(tx):
+    big = small = make_state(tx, batch_norm=False)
+
+    @jax.jit
+    def accumulating_step(state, batches):
+        evaluate = mu2_linen.value_and_grad(make_loss(state), has_aux=True, accumulate=True)
+        (loss, (logits, _)), grads, again = evaluate(state.params, batches)
+        return state.apply_gradients(grads=grads, **again), loss, logits
+
+    for batch in batches(5):
+        big, big_loss = jax.jit(train_step)(big, batch)
+        small, loss, logits = accumulating_step(small, split(batch, 4))
+        assert logits.shape == (4, 4, 4)
+        np.testing.assert_allclose(loss, big_loss, atol=1e-6)
+        assert_close(small.params, big.params, 1e-6)
+
+
+def test_microbatches_have_keys_of_their_own_and_the_same_ones_in_every_evaluation():
+    state = make_state(mu2_optax.mu2_sgd(0.1), batch_norm=False, dropout=0.5)
+    (batch,) = batches(1)
+
+    def loss_fn(params, batch, key):
+        return make_loss(state, key)(params, batch)[0]
+
+    @jax.jit
+    def both(params, batches, keys):
+        evaluate = mu2_linen.value_and_grad(loss_fn, accumulate=True)
+        _, grads, again = evaluate(params, batches, keys)
+        return grads, again["grad_fn"](params, again["batch"])
+
+    keys = jax.random.split(jax.random.key(0), 4)
+    first, second = both(state.params, split(batch, 4), keys)
+    assert_close(first, second, 0.0)
+    grad = jax.jit(jax.grad(loss_fn))
+    one_by_one = [
+        grad(state.params, jax.tree.map(lambda a, i=i: a[i], split(batch, 4)), key)
+        for i, key in enumerate(keys)
+    ]
+    assert_close(first, jax.tree.map(lambda *g: sum(g) / 4, *one_by_one), 1e-6)
+
+
+def test_microbatches_of_different_numbers_are_an_error():
+    evaluate = mu2_linen.value_and_grad(lambda params, batch: params, accumulate=True)
+    with pytest.raises(ValueError, match=r"same length k >= 1 .* got leaves of shapes"):
+        evaluate(jnp.ones([]), {"image": jnp.ones((4, 2)), "label": jnp.ones((3, 2))})
+
+
+def test_plain_optimizers_take_the_same_step():
+    state, loss = jax.jit(train_step)(make_state(optax.adam(0.1)), *batches(1))
+    assert np.isfinite(loss)
+    assert int(state.step) == 1
+
+
+def test_fields_of_a_subclass_are_replaced():
+    class Counted(mu2_linen.TrainState):
+        seen: int = 0
+
+    params = {"w": jnp.ones(2)}
+    state = Counted.create(apply_fn=None, params=params, tx=mu2_optax.mu2_sgd(0.1))
+    state = state.apply_gradients(grads=params, prev_grads=params, seen=16)
+    assert state.seen == 16
+
+
+def test_a_misspelled_field_is_an_error():
+    params = {"w": jnp.ones(2)}
+    state = mu2_linen.TrainState.create(apply_fn=None, params=params, tx=optax.sgd(0.1))
+    with pytest.raises(TypeError, match=r"got batch_stat; add a field"):
+        state.apply_gradients(grads=params, batch_stat={})
+
+
+def test_without_grad_fn_the_step_says_what_is_missing():
+    params = {"w": jnp.ones(2)}
+    state = mu2_linen.TrainState.create(apply_fn=None, params=params, tx=mu2_optax.mu2_sgd(0.1))
+    with pytest.raises(ValueError, match="`grad_fn` was not given"):
+        state.apply_gradients(grads=params)
+
+
+def forward(variables, batch):
+    return LinenCNN().apply(variables, batch["image"], mutable=["batch_stats"])
+
+
+def test_recalibration_gives_the_mean_of_the_batch_statistics():
+    variables = linen_variables()
+    data = list(batches(4))
+    statistics = [by_hand(variables["params"], batch["image"])[1] for batch in data]
+    mean, var = (sum(s) / 4 for s in zip(*statistics, strict=True))
+    found = mu2_linen.recalibrate(forward, variables, data)
+    assert_close(found, {"norm": {"mean": mean, "var": var}}, 1e-5)
+
+
+def test_recalibration_does_not_depend_on_the_old_statistics():
+    variables = linen_variables()
+    spoilt = {**variables, "batch_stats": jax.tree.map(lambda s: s + 1e6, variables["batch_stats"])}
+    data = list(batches(2))
+    assert_close(
+        mu2_linen.recalibrate(forward, variables, data),
+        mu2_linen.recalibrate(forward, spoilt, data),
+        0.0,
+    )
+
+
+def test_recalibration_refuses_what_it_cannot_do():
+    variables = linen_variables()
+    with pytest.raises(ValueError, match="got none; pass a list"):
+        mu2_linen.recalibrate(forward, variables, [])
+    evaluating = lambda variables, batch: LinenCNN().apply(variables, batch["image"], train=False)
+    with pytest.raises(ValueError, match="1 of 1 that kept its statistics"):
+        mu2_linen.recalibrate(evaluating, variables, batches(1))
+    plain = LinenCNN(batch_norm=False)
+    without = lambda variables, batch: plain.apply(variables, batch["image"], mutable=[])
+    with pytest.raises(ValueError, match="got a model without"):
+        mu2_linen.recalibrate(without, linen_variables(batch_norm=False), batches(1))

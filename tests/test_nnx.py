@@ -1,0 +1,333 @@
+"""Training steps in Flax NNX."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from cnn import (
+    CLASSES,
+    LinenCNN,
+    NnxCNN,
+    assert_close,
+    batches,
+    by_hand,
+    cross_entropy,
+    linen_variables,
+    nnx_model,
+    split,
+)
+from flax import nnx
+
+import mu2_optax
+import mu2_optax.linen as mu2_linen
+import mu2_optax.nnx as mu2_nnx
+
+OPTIMIZERS = [mu2_optax.mu2_sgd(0.5), mu2_optax.mu2_extra_sgd(0.1)]
+
+
+def loss_fn(model, batch, rngs=None):
+    logits = model(batch["image"], rngs)
+    return cross_entropy(logits, batch), logits
+
+
+@nnx.jit
+def train_step(model, optimizer, batch, rngs=None):
+    evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True)
+    (loss, _), grads, again = evaluate(model, batch, rngs)
+    optimizer.update(model, grads, **again)
+    return loss
+
+
+def params_of(model):
+    return nnx.to_pure_dict(nnx.state(model, nnx.Param))
+
+
+def test_the_train_step_of_flax_mnist_changes_in_two_lines():
+    """BatchNorm, Dropout with generators from the call, nnx.Optimizer and metrics, as in Flax."""
+    model = nnx_model(dropout=0.2)
+    optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
+    metrics = nnx.MultiMetric(accuracy=nnx.metrics.Accuracy(), loss=nnx.metrics.Average("loss"))
+    rngs = nnx.Rngs(dropout=1)
+
+    @nnx.jit
+    def train_step(model, optimizer, metrics, rngs, batch):
+        grad_fn = mu2_nnx.value_and_grad(loss_fn, has_aux=True)
+        (loss, logits), grads, again = grad_fn(model, batch, rngs)
+        metrics.update(loss=loss, logits=logits, labels=batch["label"])
+        optimizer.update(model, grads, **again)
+
+    history = []
+    for batch in batches(60):
+        train_step(model, optimizer, metrics, rngs, batch)
+        history.append(float(metrics.compute()["loss"]))
+        metrics.reset()
+    assert np.mean(history[-10:]) < 0.7 * np.mean(history[:10])
+    assert int(rngs.dropout.count[...]) == 60
+
+
+@pytest.mark.parametrize("where", ["argument", "keyword", "model"])
+def test_evaluations_at_the_same_point_are_equal_under_dropout(where):
+    model = nnx_model(dropout=0.5)
+    rngs = nnx.Rngs(dropout=1)
+    if where == "model":
+        model.dropout.rngs = rngs.dropout
+    (batch,) = batches(1)
+
+    @nnx.jit
+    def both(model, batch, rngs):
+        evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True)
+        if where == "argument":
+            _, grads, again = evaluate(model, batch, rngs)
+        elif where == "keyword":
+            _, grads, again = evaluate(model, batch, rngs=rngs)
+        else:
+            _, grads, again = evaluate(model, batch)
+        point = nnx.as_pure(nnx.state(model, nnx.Param))
+        return nnx.as_pure(grads), again["grad_fn"](point, again["batch"])
+
+    passed = None if where == "model" else rngs
+    first, second = both(model, batch, passed)
+    assert_close(first, second, 0.0)
+    next_mask, _ = both(model, batch, passed)
+    assert not np.allclose(first["dense"]["kernel"], next_mask["dense"]["kernel"])
+    assert int(rngs.dropout.count[...]) == 2
+
+
+def test_shared_weights_and_generators_stay_shared():
+    class Tied(nnx.Module):
+        def __init__(self, rngs):
+            self.inner = nnx.Linear(6, 6, rngs=rngs)
+            self.outer = self.inner
+            self.drops = nnx.List([nnx.Dropout(0.5), nnx.Dropout(0.5)])
+            self.drops[0].rngs = self.drops[1].rngs = rngs.dropout
+
+        def __call__(self, x):
+            return self.outer(self.drops[1](self.inner(self.drops[0](x))))
+
+    model = Tied(nnx.Rngs(params=0, dropout=1))
+    evaluate = mu2_nnx.value_and_grad(lambda model, x: jnp.mean(model(x) ** 2))
+    _, grads, again = evaluate(model, jnp.ones((2, 6)))
+    point = nnx.as_pure(nnx.state(model, nnx.Param))
+    assert len(jax.tree.leaves(point)) == 2
+    assert_close(nnx.as_pure(grads), again["grad_fn"](point, again["batch"]), 0.0)
+    assert int(model.drops[0].rngs.count[...]) == 2
+
+
+@pytest.mark.parametrize("tx", OPTIMIZERS)
+def test_a_step_leaves_the_statistics_of_one_forward_at_params(tx):
+    model = nnx_model()
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    for batch in batches(3):
+        alone = nnx.clone(model)
+        alone(batch["image"])
+        train_step(model, optimizer, batch)
+        assert_close(nnx.state(model, nnx.BatchStat), nnx.state(alone, nnx.BatchStat), 1e-6)
+
+
+def test_follows_linen_and_the_functions_written_by_hand():
+    tx = mu2_optax.mu2_sgd(0.5, mu2_optax.fixed_momentum(0.2, 0.7))
+    model = nnx_model()
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    variables = linen_variables()
+    state = mu2_linen.TrainState.create(apply_fn=LinenCNN().apply, tx=tx, **variables)
+    hand, hand_state = variables["params"], tx.init(variables["params"])
+
+    @jax.jit
+    def linen_step(state, batch):
+        def loss_fn(params):
+            logits, updates = state.apply_fn(
+                {"params": params, "batch_stats": state.batch_stats},
+                batch["image"],
+                mutable=["batch_stats"],
+            )
+            return cross_entropy(logits, batch), updates
+
+        evaluate = mu2_linen.value_and_grad(loss_fn, has_aux=True)
+        (_, updates), grads, again = evaluate(state.params)
+        return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"], **again)
+
+    @jax.jit
+    def hand_step(params, state, batch):
+        grad_fn = jax.grad(lambda p, b: cross_entropy(by_hand(p, b["image"])[0], b))
+        grads = grad_fn(params, batch)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        return optax.apply_updates(params, updates), state
+
+    for batch in batches(20):
+        train_step(model, optimizer, batch)
+        state = linen_step(state, batch)
+        hand, hand_state = hand_step(hand, hand_state, batch)
+        assert_close(params_of(model), state.params, 1e-5)
+        assert_close(params_of(model), hand, 1e-5)
+        assert_close(nnx.state(model, nnx.BatchStat), state.batch_stats, 1e-5)
+
+
+@pytest.mark.parametrize("tx", OPTIMIZERS)
+def test_one_trace_with_model_and_optimizer_donated(tx):
+    traces = 0
+
+    @functools.partial(nnx.jit, donate_argnums=(0, 1))
+    def step(model, optimizer, batch, rngs):
+        nonlocal traces
+        traces += 1
+        evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True)
+        (loss, _), grads, again = evaluate(model, batch, rngs)
+        optimizer.update(model, grads, **again)
+        return loss
+
+    model = nnx_model(dropout=0.5)
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    rngs = nnx.Rngs(dropout=1)
+    start = jax.tree.leaves(nnx.as_pure(nnx.state((model, optimizer), nnx.Variable)))
+    for batch in batches(5):
+        loss = step(model, optimizer, batch, rngs)
+    assert traces == 1
+    assert np.isfinite(loss)
+    assert all(leaf.is_deleted() for leaf in start)
+    assert int(optimizer.step[...]) == 5
+
+
+@pytest.mark.parametrize("tx", OPTIMIZERS)
+def test_accumulation_over_four_microbatches_equals_the_big_batch(tx):
+    big, small = nnx_model(batch_norm=False), nnx_model(batch_norm=False)
+    of_big, of_small = (nnx.Optimizer(model, tx, wrt=nnx.Param) for model in (big, small))
+
+    @nnx.jit
+    def accumulating_step(model, optimizer, batches):
+        evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True, accumulate=True)
+        (loss, logits), grads, again = evaluate(model, batches)
+        optimizer.update(model, grads, **again)
+        return loss, logits
+
+    for batch in batches(5):
+        big_loss = train_step(big, of_big, batch)
+        loss, logits = accumulating_step(small, of_small, split(batch, 4))
+        assert logits.shape == (4, 4, CLASSES)
+        np.testing.assert_allclose(loss, big_loss, atol=1e-6)
+        assert_close(params_of(small), params_of(big), 1e-6)
+
+
+def test_microbatches_advance_statistics_and_generators_in_turn():
+    model, alone = nnx_model(dropout=0.5), nnx_model(dropout=0.5)
+    rngs, rngs_alone = nnx.Rngs(dropout=1), nnx.Rngs(dropout=1)
+    (batch,) = batches(1)
+
+    @nnx.jit
+    def both(model, batches, rngs):
+        evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True, accumulate=True)
+        _, grads, again = evaluate(model, batches, rngs)
+        point = nnx.as_pure(nnx.state(model, nnx.Param))
+        return nnx.as_pure(grads), again["grad_fn"](point, again["batch"])
+
+    first, second = both(model, split(batch, 4), rngs)
+    assert_close(first, second, 0.0)
+    grad = nnx.jit(nnx.grad(loss_fn, has_aux=True))
+    one_by_one = [
+        nnx.as_pure(grad(alone, jax.tree.map(lambda a, i=i: a[i], split(batch, 4)), rngs_alone)[0])
+        for i in range(4)
+    ]
+    assert_close(first, jax.tree.map(lambda *g: sum(g) / 4, *one_by_one), 1e-6)
+    assert_close(nnx.state(model, nnx.BatchStat), nnx.state(alone, nnx.BatchStat), 1e-6)
+    assert int(rngs.dropout.count[...]) == int(rngs_alone.dropout.count[...]) == 4
+
+
+@pytest.mark.parametrize("filtered_gradients", [False, True])
+def test_a_filter_moves_a_subset_as_if_the_rest_were_constants(filtered_gradients):
+    dense = nnx.All(nnx.Param, nnx.PathContains("dense"))
+    model = nnx_model()
+    start = jax.tree.map(jnp.copy, params_of(model))
+    tx = mu2_optax.mu2_sgd(0.5)
+    optimizer = nnx.Optimizer(model, tx, wrt=dense)
+    hand, hand_state = start["dense"], tx.init(start["dense"])
+    argnums = nnx.DiffState(0, dense) if filtered_gradients else 0
+
+    @nnx.jit
+    def step(model, optimizer, batch):
+        evaluate = mu2_nnx.value_and_grad(loss_fn, argnums=argnums, has_aux=True)
+        _, grads, again = evaluate(model, batch)
+        optimizer.update(model, grads, **again)
+
+    @jax.jit
+    def hand_step(params, state, batch):
+        def grad_fn(params, batch):
+            loss = lambda p: cross_entropy(by_hand({**start, "dense": p}, batch["image"])[0], batch)
+            return jax.grad(loss)(params)
+
+        grads = grad_fn(params, batch)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        return optax.apply_updates(params, updates), state
+
+    for batch in batches(5):
+        step(model, optimizer, batch)
+        hand, hand_state = hand_step(hand, hand_state, batch)
+    assert_close(params_of(model), {**start, "dense": hand}, 1e-5)
+    assert_close(params_of(model)["conv"], start["conv"], 0.0)
+
+
+def test_gradients_of_fewer_variables_than_the_optimizer_moves_are_an_error():
+    model = nnx_model()
+    optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
+    argnums = nnx.DiffState(0, nnx.PathContains("dense"))
+    evaluate = mu2_nnx.value_and_grad(loss_fn, argnums=argnums, has_aux=True)
+    _, grads, again = evaluate(model, *batches(1))
+    with pytest.raises(ValueError, match=r"no leaf at .*conv"):
+        optimizer.update(model, grads, **again)
+
+
+def test_the_model_may_be_any_argument_beside_plain_ones():
+    def loss_fn(scale, model, image, kind, label=None):
+        assert kind == "cross entropy"
+        return scale * cross_entropy(model(image), {"label": label})
+
+    model = nnx_model()
+    (batch,) = batches(1)
+    evaluate = mu2_nnx.value_and_grad(loss_fn, argnums=1)
+    loss, grads, again = evaluate(2.0, model, batch["image"], "cross entropy", label=batch["label"])
+    point = nnx.as_pure(nnx.state(model, nnx.Param))
+    assert loss.shape == ()
+    assert_close(nnx.as_pure(grads), again["grad_fn"](point, again["batch"]), 1e-6)
+
+
+def test_plain_optimizers_take_the_same_step():
+    model = nnx_model()
+    optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)
+    assert np.isfinite(train_step(model, optimizer, *batches(1)))
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(TypeError, match=r"`argnums` must be .* got \(0, 1\)"):
+        mu2_nnx.value_and_grad(loss_fn, argnums=(0, 1))
+    with pytest.raises(TypeError, match="`loss_fn` must be a function"):
+        mu2_nnx.value_and_grad("loss")
+
+
+def forward(model, batch):
+    return model(batch["image"])
+
+
+def test_recalibration_gives_the_mean_of_the_batch_statistics():
+    model = nnx_model()
+    model.norm.mean[...] = model.norm.mean[...] + 1e6
+    data = list(batches(4))
+    statistics = [by_hand(params_of(model), batch["image"])[1] for batch in data]
+    mean, var = (sum(s) / 4 for s in zip(*statistics, strict=True))
+    before = params_of(model)
+    model.eval()
+    mu2_nnx.recalibrate(forward, model, data)
+    assert_close(nnx.state(model, nnx.BatchStat), {"norm": {"mean": mean, "var": var}}, 1e-5)
+    assert_close(params_of(model), before, 0.0)
+    assert model.norm.momentum == 0.9
+    assert model.norm.use_running_average
+
+
+def test_recalibration_refuses_what_it_cannot_do():
+    with pytest.raises(ValueError, match="got none; pass a list"):
+        mu2_nnx.recalibrate(forward, nnx_model(), [])
+    evaluating = lambda model, batch: model.norm(model.conv(batch["image"]), True)
+    with pytest.raises(ValueError, match="1 of 1 that kept its statistics"):
+        mu2_nnx.recalibrate(evaluating, nnx_model(), batches(1))
+    with pytest.raises(ValueError, match="got a model without"):
+        mu2_nnx.recalibrate(forward, NnxCNN(nnx.Rngs(0), batch_norm=False), batches(1))
