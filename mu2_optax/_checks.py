@@ -30,12 +30,6 @@ def check_nonnegative(name: str, value: Any) -> None:
         )
 
 
-def check_positive(name: str, value: Any) -> None:
-    """Requires a concrete ``value`` to be finite and positive."""
-    if _is_concrete(name, value) and not 0 < float(value) < np.inf:
-        raise ValueError(f"`{name}` must be finite and positive, got {value}.")
-
-
 def check_transform(name: str, value: Any) -> None:
     """Requires an Optax transform where one is expected."""
     if not isinstance(value, optax.GradientTransformation):
@@ -111,6 +105,18 @@ def check_like(name: str, tree: Any, params: Any, remedy: str) -> None:
         raise ValueError(
             f"`{name}` must have the structure and shapes of params: {difference}. {remedy}"
         )
+
+
+def check_leading_axis(name: str, tree: Any, least: int, remedy: str) -> int:
+    """Requires a leading axis of one length in every leaf, and returns that length."""
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
+    lengths = {shape[0] if shape else 0 for shape in shapes}
+    if len(lengths) != 1 or min(lengths) < least:
+        raise ValueError(
+            f"`{name}` must have one leading axis, of the same length of at least {least} in every "
+            f"leaf, got leaves of shapes {shapes}; {remedy}"
+        )
+    return lengths.pop()
 
 
 def _is_concrete(name: str, value: Any) -> bool:

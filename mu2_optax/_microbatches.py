@@ -1,13 +1,12 @@
-"""The mean of a loss and its gradients over microbatches, for losses that carry a state along."""
+"""Means over microbatches, one after another, for functions that may carry a state along."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 
-from mu2_optax._trees import add, cast_like, widened
-from mu2_optax.gradients import _microbatches
+from mu2_optax._checks import check_leading_axis
+from mu2_optax._trees import add, cast_like, wide_zeros, widened
 
 Evaluate: TypeAlias = Callable[[Any, Any], tuple[Any, Any, Any]]
 """A function of (carried, batch) that returns (means, aux, carried)."""
@@ -25,7 +24,9 @@ def scan_microbatches(evaluate: Evaluate, carried: Any, batches: Any) -> tuple[A
       The mean of ``means``, summed in float32 at least; ``aux`` with a leading axis; ``carried``
       after the last microbatch.
     """
-    count = _microbatches(batches)
+    count = check_leading_axis(
+        "batches", batches, 1, "reshape a batch of n samples to (k, n // k, ...)."
+    )
 
     def one_more(carry: Any, batch: Any) -> tuple[Any, Any]:
         carried, total = carry
@@ -33,6 +34,5 @@ def scan_microbatches(evaluate: Evaluate, carried: Any, batches: Any) -> tuple[A
         return (carried, add(total, widened(means))), aux
 
     shapes, _, _ = jax.eval_shape(evaluate, carried, jax.tree.map(lambda b: b[0], batches))
-    zeros = widened(jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes))
-    (carried, total), aux = jax.lax.scan(one_more, (carried, zeros), batches)
+    (carried, total), aux = jax.lax.scan(one_more, (carried, wide_zeros(shapes)), batches)
     return cast_like(jax.tree.map(lambda s: s / count, total), shapes), aux, carried

@@ -27,6 +27,13 @@ def stored_zeros(params: Any, state_dtype: Any) -> Any:
     )
 
 
+def wide_zeros(shapes: Any) -> Any:
+    """Zeros to sum arrays of these shapes in, at least in float32."""
+    return jax.tree.map(
+        lambda s: jnp.zeros(s.shape, jnp.promote_types(s.dtype, jnp.float32)), shapes
+    )
+
+
 def stored_average(params: Any, state_dtype: Any) -> Any:
     """A copy of ``params`` if some leaf is narrower than its state, otherwise ``None``.
 

@@ -13,6 +13,7 @@ import optax
 
 from mu2_optax._checks import check_callable, check_params, check_transform
 from mu2_optax._numbers import check_iterations, check_steps
+from mu2_optax._trees import add, cast_like, wide_zeros, widened
 from mu2_optax.gradients import GradFn
 
 Sample = Callable[[jax.Array], Any]
@@ -72,16 +73,13 @@ def dynamic_batches(grad_fn: GradFn, sample: Sample) -> GradFn:
         key, count = batch
         check_steps("count", count)
 
-        def add(i: jax.Array, total: Any) -> Any:
+        def add_next(i: jax.Array, total: Any) -> Any:
             grads = grad_fn(params, sample(jax.random.fold_in(key, i)))
-            return jax.tree.map(lambda s, g: s + g.astype(s.dtype), total, grads)
+            return add(total, widened(grads))
 
         shapes = jax.eval_shape(lambda k: grad_fn(params, sample(k)), key)
-        zeros = jax.tree.map(
-            lambda s: jnp.zeros(s.shape, jnp.promote_types(s.dtype, jnp.float32)), shapes
-        )
-        total = jax.lax.fori_loop(0, count, add, zeros)
-        return jax.tree.map(lambda s, shape: (s / count).astype(shape.dtype), total, shapes)
+        total = jax.lax.fori_loop(0, count, add_next, wide_zeros(shapes))
+        return cast_like(jax.tree.map(lambda s: s / count, total), shapes)
 
     return mean
 

@@ -18,7 +18,7 @@ from mu2_optax._checks import (
     check_stored,
     check_unit_interval,
 )
-from mu2_optax._trees import add, cast_like, stored_copy, widened
+from mu2_optax._trees import add, cast_like, stored_copy, wide_zeros, widened
 from mu2_optax.corrected import carried_correction
 from mu2_optax.gradients import GradFn
 from mu2_optax.schedules import ScalarOrSchedule, as_schedule, weight_at
@@ -107,11 +107,8 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule) -> CorrectedE
     def init(params: Any, batch: Any) -> CorrectedEstimateState:
         check_params(params)
         shapes = _checked_shapes(operator, params, batch)
-        zeros = jax.tree.map(
-            lambda s: jnp.zeros(s.shape, jnp.promote_types(s.dtype, jnp.float32)), shapes
-        )
         x = stored_copy(params, None, exact=True)
-        return CorrectedEstimateState(jnp.zeros([], jnp.int32), x, zeros)
+        return CorrectedEstimateState(jnp.zeros([], jnp.int32), x, wide_zeros(shapes))
 
     def update(
         state: CorrectedEstimateState, params: Any, batch: Any

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._checks import check_callable, check_gradient, check_transform, check_whole
+from mu2_optax._microbatches import scan_microbatches
 from mu2_optax._trees import cast_like
 
 GradFn: TypeAlias = Callable[[Any, Any], Any]
@@ -65,19 +66,9 @@ def accumulate(grad_fn: GradFn) -> GradFn:
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
 
     def accumulated(params: Any, batches: Any) -> Any:
-        count = _microbatches(batches)
-
-        def add(total: Any, batch: Any) -> tuple[Any, None]:
-            grads = grad_fn(params, batch)
-            return jax.tree.map(lambda s, g: s + g.astype(s.dtype), total, grads), None
-
-        first = jax.tree.map(lambda b: b[0], batches)
-        shapes = jax.eval_shape(grad_fn, params, first)
-        zeros = jax.tree.map(
-            lambda s: jnp.zeros(s.shape, jnp.promote_types(s.dtype, jnp.float32)), shapes
-        )
-        total, _ = jax.lax.scan(add, zeros, batches)
-        return jax.tree.map(lambda s, shape: (s / count).astype(shape.dtype), total, shapes)
+        evaluate = lambda nothing, batch: (grad_fn(params, batch), None, nothing)
+        means, _, _ = scan_microbatches(evaluate, None, batches)
+        return means
 
     return accumulated
 
@@ -158,15 +149,3 @@ def bind(tx: optax.GradientTransformation, **extra_args: Any) -> optax.GradientT
         return update(updates, state, params, **extra_args)
 
     return optax.GradientTransformation(tx.init, bound)
-
-
-def _microbatches(batches: Any) -> int:
-    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(batches)]
-    counts = {shape[0] if shape else 0 for shape in shapes}
-    if len(counts) != 1 or 0 in counts:
-        raise ValueError(
-            "`batches` must have one leading axis, of the same length k >= 1 in every leaf, that "
-            f"counts the microbatches, got leaves of shapes {shapes}; reshape a batch of n samples "
-            "to (k, n // k, ...)."
-        )
-    return counts.pop()

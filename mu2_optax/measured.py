@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_callable, check_gradient, check_params
+from mu2_optax._checks import check_callable, check_gradient, check_leading_axis, check_params
 from mu2_optax._numbers import check_iterations
 from mu2_optax._trees import add, subtract, widened
 from mu2_optax.gradients import GradFn, accumulate
@@ -214,12 +214,4 @@ def _power(apply: Any, x: Any, key: jax.Array, iterations: int) -> jax.Array:
 
 
 def _check_samples(samples: Any, least: int) -> int:
-    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
-    counts = {shape[0] if shape else 0 for shape in shapes}
-    if len(counts) != 1 or min(counts) < least:
-        raise ValueError(
-            f"`samples` must have one leading axis, of the same length n >= {least} in every leaf, "
-            f"that counts the samples, got leaves of shapes {shapes}; stack what single training "
-            "steps see."
-        )
-    return counts.pop()
+    return check_leading_axis("samples", samples, least, "stack what single training steps see.")

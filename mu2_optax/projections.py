@@ -10,9 +10,9 @@ from mu2_optax._checks import (
     check_callable,
     check_like,
     check_params,
-    check_positive,
     check_transform,
 )
+from mu2_optax._numbers import check_positive
 from mu2_optax._trees import add, cast_like, subtract, widened
 
 Projection: TypeAlias = Callable[[Any], Any]
@@ -67,7 +67,7 @@ def l2_ball(radius: Any, center: Any = None) -> Projection:
       Parikh and Boyd, `Proximal Algorithms
       <https://stanford.edu/~boyd/papers/prox_algs.html>`_, 2014, section 6.5
     """
-    check_positive("radius", radius)
+    check_positive("radius", radius, "a ball of radius 0 is a point.")
     if center is None:
         return lambda tree: optax.projections.projection_l2_ball(tree, radius)
     check_params(center)

@@ -53,6 +53,11 @@ def next_ratio(
 
 def gamma_at(gamma: Schedule | WeightRatio, ratio: jax.Array | None, count: jax.Array) -> jax.Array:
     """γ at ``count``, given r at ``count``."""
-    if isinstance(gamma, WeightRatio):
-        return 1 / jnp.asarray(ratio)
-    return weight_at(gamma, count)
+    if not isinstance(gamma, WeightRatio):
+        return weight_at(gamma, count)
+    if ratio is None:
+        raise ValueError(
+            "the state must hold the `ratio` of a weighted momentum, got None: it was made by an "
+            "optimizer with another momentum. Call `init` again, or restore the right checkpoint."
+        )
+    return 1 / ratio

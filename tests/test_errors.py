@@ -261,7 +261,7 @@ def test_projections_that_are_none():
     with pytest.raises(TypeError, match=r"`projection` must be a function"):
         m.per_tensor(1.0)
     for radius in [-1.0, 0.0, float("nan")]:
-        with pytest.raises(ValueError, match=r"`radius` must be finite and positive, got"):
+        with pytest.raises(ValueError, match=r"`radius` must be finite and greater than 0, got"):
             m.l2_ball(radius)
 
 
@@ -297,3 +297,10 @@ def test_an_error_loses_nothing():
         tx.update(GRADS, state, PARAMS)
     _, state = update(tx, state=state)
     assert int(state.t) == 1
+
+
+def test_a_state_of_another_momentum():
+    weighted = m.mu2_sgd(0.1, m.weighted_momentum(lambda count: count + 1.0))
+    state = m.mu2_sgd(0.1).init(PARAMS)
+    with pytest.raises(ValueError, match=r"`ratio` of a weighted momentum, got None"):
+        update(weighted, state=state)

@@ -283,7 +283,7 @@ def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
         ),
         (
             lambda: theory.gradient_variance(square_grad, PARAMS, jnp.ones((1, 3))),
-            r"`samples` must have one leading axis, of the same length n >= 2",
+            r"`samples` must have one leading axis, of the same length of at least 2",
         ),
         (
             lambda: theory.smoothness(square_grad, PARAMS, SQUARES, KEY, iterations=0),
