@@ -1,0 +1,218 @@
+"""How long a sweep takes, divided by the same cells run one after another.
+
+    python benchmarks/sweep_throughput.py --out benchmarks/results/sweep_throughput
+
+Both run through functions that are compiled once, and both times leave the compilation out (it is
+shown apart). All ways take turns in five rounds: the ratio is that of the fastest rounds, and
+beside it stands the median of each round's ratio. Batches are made-up numbers of MNIST's shape.
+The targets on a CPU, with `auto`: logistic regression (6 rates x 3 seeds x 938 steps) at most 0.35,
+the network at most 1.0. The results of a 2-core x86-64 CPU without GPU, which was busy with other
+work too, are in `benchmarks/results/sweep_throughput`; the run took about 8 minutes.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+os.environ.setdefault("XLA_FLAGS", f"--xla_force_host_platform_device_count={CORES}")
+
+import time  # noqa: E402
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import optax  # noqa: E402
+
+from mu2_optax.sweep import sweep  # noqa: E402
+from mu2_optax.sweep.storage import write_atomically  # noqa: E402
+
+RATES = np.logspace(-4, 1, 6)
+SEEDS = 3
+
+
+def make_train(apply, init, images, labels, steps, batch_size=64):
+    """SGD on batches that depend on the key alone."""
+
+    def loss_fn(params, batch):
+        logits = apply(params, batch[0])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
+
+    def train(learning_rate, key):
+        tx = optax.sgd(learning_rate)
+        rows = jax.random.randint(key, (steps, batch_size), 0, len(images))
+
+        def step(carry, row):
+            params, state = carry
+            loss, grads = jax.value_and_grad(loss_fn)(params, (images[row], labels[row]))
+            updates, state = tx.update(grads, state, params)
+            return (optax.apply_updates(params, updates), state), loss
+
+        _, losses = jax.lax.scan(step, (init, tx.init(init)), rows)
+        return {"loss": losses}
+
+    return train
+
+
+def logistic(steps, count=60_000):
+    """Logistic regression of MNIST's shape."""
+    rng = np.random.default_rng(0)
+    images = jnp.asarray(rng.normal(size=(count, 784)), jnp.float32)
+    labels = jnp.asarray(rng.integers(0, 10, count))
+    init = {"w": jnp.zeros((784, 10)), "b": jnp.zeros(10)}
+    return make_train(lambda p, x: x @ p["w"] + p["b"], init, images, labels, steps)
+
+
+def network(steps, count=2_000):
+    """Two convolutions (``lax.conv``) with pooling and a linear layer, on 14 x 14 images."""
+    rng = np.random.default_rng(0)
+    images = jnp.asarray(rng.normal(size=(count, 14, 14, 1)), jnp.float32)
+    labels = jnp.asarray(rng.integers(0, 10, count))
+    shapes = {"conv1": (3, 3, 1, 8), "conv2": (3, 3, 8, 16), "w": (3 * 3 * 16, 10)}
+    init = {k: jnp.asarray(0.1 * rng.normal(size=s), jnp.float32) for k, s in shapes.items()}
+
+    def apply(params, x):
+        for kernel in ("conv1", "conv2"):
+            x = jax.lax.conv_general_dilated(
+                x, params[kernel], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+            window = (1, 2, 2, 1)
+            x = jax.nn.relu(
+                jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
+            )
+        return x.reshape(len(x), -1) @ params["w"]
+
+    return make_train(apply, init, images, labels, steps)
+
+
+def one_after_another(train):
+    """The same cells through one compiled function; returns a function that times them."""
+    one = jax.jit(train)
+    cells = [(np.float32(rate), jax.random.key(seed)) for seed in range(SEEDS) for rate in RATES]
+    start = time.perf_counter()
+    one.lower(*cells[0]).compile()
+    compile_seconds = time.perf_counter() - start
+
+    def timed():
+        start = time.perf_counter()
+        for rate, key in cells:
+            jax.device_get(one(rate, key))
+        return time.perf_counter() - start, compile_seconds
+
+    timed()
+    return timed
+
+
+def compare(train, ways, rounds):
+    """Seconds of each way: running (fastest round) and compiling."""
+    baseline = one_after_another(train)
+    seconds = {"one after another": [], **{name: [] for name in ways}}
+    for number in range(rounds):
+        print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+        seconds["one after another"].append(baseline())
+        for name, options in ways.items():
+            info = sweep(train, RATES, SEEDS, progress=False, **options).info
+            seconds[name].append((info["run_seconds"], info["compile_seconds"]))
+    rows = {}
+    reference = min(run for run, _ in seconds["one after another"])
+    for name, pairs in seconds.items():
+        run = min(run for run, _ in pairs)
+        of_round = [p[0] / q[0] for p, q in zip(pairs, seconds["one after another"], strict=True)]
+        rows[name] = {
+            "seconds": round(run, 3),
+            "ratio": round(run / reference, 3),
+            "median_ratio": round(float(np.median(of_round)), 3),
+            "compile_seconds": round(pairs[0][1], 2),  # later rounds find it in the cache
+        }
+    return rows
+
+
+def growth(steps, rounds):
+    """Seconds of one vmapped call as the number of lanes (rates of one seed) grows."""
+    train = logistic(steps, count=10_000)
+    rows = {}
+    for lanes in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        rates = np.geomspace(1e-4, 10, lanes)
+        runs = [
+            sweep(train, rates, 1, strategy="vmap", progress=False).info["run_seconds"]
+            for _ in range(rounds)
+        ]
+        rows[str(lanes)] = {"seconds": round(min(runs), 4)}
+        rows[str(lanes)]["per_lane_of_one"] = round(min(runs) / lanes / rows["1"]["seconds"], 3)
+    return rows
+
+
+def report(result):
+    """The result as Markdown."""
+    lines = [
+        f"Machine: {result['machine']}; jax {result['jax']}. Command: `{result['command']}`",
+        "",
+    ]
+    for title, rows in result["grids"].items():
+        lines += [title, "", "| | seconds | ratio | median of the rounds | compile, s |"]
+        lines.append("|---|---|---|---|---|")
+        for name, row in rows.items():
+            lines.append(
+                f"| {name} | {row['seconds']:.2f} | {row['ratio']:.2f} | "
+                f"{row['median_ratio']:.2f} | {row['compile_seconds']:.1f} |"
+            )
+        lines.append("")
+    lines += [f"One vmapped call, {result['growth_steps']} steps of logistic regression", ""]
+    lines += ["| lanes | seconds | per lane, of a single lane |", "|---|---|---|"]
+    for lanes, row in result["growth"].items():
+        lines.append(f"| {lanes} | {row['seconds']:.3f} | {row['per_lane_of_one']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    """Runs the comparison, prints it, and writes it if asked to."""
+    parser = argparse.ArgumentParser(description="Throughput of the sweep strategies.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=938, help="of logistic regression")
+    parser.add_argument("--cnn-steps", type=int, default=20)
+    parser.add_argument("--growth-steps", type=int, default=100)
+    parser.add_argument("--out", type=Path, help="folder for result.json and result.md")
+    options = parser.parse_args()
+    cache = tempfile.TemporaryDirectory()
+    jax.config.update("jax_compilation_cache_dir", cache.name)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    ways = {
+        "auto": {},
+        "vmap": {"strategy": "vmap"},
+        "map": {"strategy": "map"},
+        "map, chunks of 6": {"strategy": "map", "chunk_size": 6},
+        "loop": {"strategy": "loop"},
+        f"vmap, {CORES} host devices": {"strategy": "vmap", "devices": jax.devices()},
+        f"loop, {CORES} host devices": {"strategy": "loop", "devices": jax.devices()},
+    }
+    cnn_ways = {name: way for name, way in ways.items() if "map," not in name or "vmap" in name}
+    title = "{}: 6 rates x 3 seeds x {} steps"
+    result = {
+        "machine": f"{CORES}-core {platform.machine()} {jax.default_backend().upper()}",
+        "jax": jax.__version__,
+        "command": "python benchmarks/sweep_throughput.py "
+        f"--rounds {options.rounds} --steps {options.steps} --cnn-steps {options.cnn_steps} "
+        f"--growth-steps {options.growth_steps}",
+        "grids": {
+            title.format("Logistic regression", options.steps): compare(
+                logistic(options.steps), ways, options.rounds
+            ),
+            title.format("Convolutional network", options.cnn_steps): compare(
+                network(options.cnn_steps), cnn_ways, options.rounds
+            ),
+        },
+        "growth_steps": options.growth_steps,
+        "growth": growth(options.growth_steps, options.rounds),
+    }
+    print(report(result))
+    if options.out:
+        write_atomically(options.out / "result.json", json.dumps(result, indent=2) + "\n")
+        write_atomically(options.out / "result.md", report(result))
+
+
+if __name__ == "__main__":
+    main()

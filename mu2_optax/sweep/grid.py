@@ -1,0 +1,119 @@
+"""The grid of a sweep: its named axes, its seeds, and the arguments of each cell."""
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+LEARNING_RATE = "learning_rate"
+SEED = "seed"
+RESERVED = ("key", SEED, "optimizer", "error")
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The product of the axes' values, each run with every seed.
+
+    Attributes:
+      axes: The values of each axis by name, in order, as float64.
+      seeds: The seeds; a cell's key is ``jax.random.key(seed)``.
+      by_name: Whether ``train`` takes its values by keyword (the axes were a dict).
+    """
+
+    axes: dict[str, npt.NDArray[np.float64]]
+    seeds: npt.NDArray[np.int64]
+    by_name: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes, then the number of seeds."""
+        return (*(len(values) for values in self.axes.values()), len(self.seeds))
+
+    @property
+    def points(self) -> npt.NDArray[np.float64]:
+        """Every combination of the axes' values, one per row, the last axis fastest."""
+        mesh = np.meshgrid(*self.axes.values(), indexing="ij")
+        return np.stack([axis.ravel() for axis in mesh], axis=1)
+
+    def describe(self, point: int, seed: int) -> str:
+        """The cell in words: ``learning_rate=0.1, seed=0``."""
+        names = [f"{name}={v:g}" for name, v in zip(self.axes, self.points[point], strict=True)]
+        return ", ".join([*names, f"seed={self.seeds[seed]}"])
+
+
+def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
+    """Reads the grid from the arguments of `sweep`.
+
+    Args:
+      learning_rates: An array-like of rates, or a dict of axis names to array-likes.
+      seeds: The number of seeds (then 0, 1, ...), or the seeds themselves.
+
+    Returns:
+      The grid.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If an axis is empty, has repeated or non-finite values, or a reserved name.
+
+    Examples:
+      >>> make_grid({"learning_rate": [0.1, 1.0], "beta": [0.5]}, 3).shape
+      (2, 1, 3)
+    """
+    by_name = isinstance(learning_rates, Mapping)
+    named = dict(learning_rates) if by_name else {LEARNING_RATE: learning_rates}
+    if not named:
+        raise ValueError("`learning_rates` must name at least one axis, got an empty dict.")
+    for name in named:
+        if not isinstance(name, str) or not name.isidentifier() or name in RESERVED:
+            raise ValueError(
+                f"an axis of `learning_rates` must be an argument's name and none of {RESERVED}, "
+                f"got {name!r}; `train` gets each axis by keyword, and `key`."
+            )
+    axes = {name: _axis(name, values) for name, values in named.items()}
+    return Grid(axes, _seeds(seeds), by_name)
+
+
+def _axis(name: str, values: Any) -> npt.NDArray[np.float64]:
+    """The values of one axis as float64, checked."""
+    label = "`learning_rates`" if name == LEARNING_RATE else f"axis `{name}`"
+    try:
+        array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{label} must be numbers, got {values!r}; pass a list such as [0.01, 0.1, 1.0]."
+        ) from None
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"{label} must be a list of at least one number, got {values!r}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{label} must be finite, got {values!r}.")
+    if name == LEARNING_RATE and (array < 0).any():
+        raise ValueError(f"{label} must not be negative, got {array.min():g}.")
+    return _distinct(label, array)
+
+
+def _seeds(seeds: Any) -> npt.NDArray[np.int64]:
+    """The seeds as int64, checked."""
+    remedy = "pass a number of seeds such as 3, or a list of seeds such as [0, 1, 2]"
+    try:
+        if np.ndim(seeds) == 0:
+            count = operator.index(seeds)
+            if count < 1:
+                raise ValueError(f"`seeds` must be at least 1, got {count}; {remedy}.")
+            return np.arange(count)
+        values = [operator.index(seed) for seed in seeds]
+    except TypeError:
+        raise TypeError(f"`seeds` must be integers, got {seeds!r}; {remedy}.") from None
+    if not values or min(values) < 0 or max(values) >= 2**32:
+        raise ValueError(f"`seeds` must lie in [0, 2**32), got {seeds!r}; {remedy}.")
+    return _distinct("`seeds`", np.asarray(values, dtype=np.int64))
+
+
+def _distinct(label: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array itself, if no value occurs twice."""
+    values, counts = np.unique(array, return_counts=True)
+    if (counts > 1).any():
+        raise ValueError(f"{label} must not repeat a value, got {values[counts > 1][0]:g} twice.")
+    return array

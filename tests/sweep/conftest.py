@@ -1,0 +1,112 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+COMPILES: list[str] = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, duration, **_: (
+        COMPILES.append(event) if event.endswith("backend_compile_duration") else None
+    )
+)
+
+
+@pytest.fixture
+def compiles():
+    """The compilations since the test began."""
+    COMPILES.clear()
+    return COMPILES
+
+
+def make_logistic(counter: list[int] | None = None, optimizer=optax.sgd, steps=12):
+    """Logistic regression on made-up data: the batches depend on the key, the rest on the rate."""
+    rng = np.random.default_rng(0)
+    xs = jnp.asarray(rng.normal(size=(128, 6)), jnp.float32)
+    ys = jnp.asarray(rng.integers(0, 3, 128))
+    return _trainer(xs, ys, lambda p, x: x @ p["w"], {"w": (6, 3)}, counter, optimizer, steps)
+
+
+def make_cnn(counter: list[int] | None = None, optimizer=optax.sgd, steps=4):
+    """A convolution, a nonlinearity and a linear layer."""
+    rng = np.random.default_rng(1)
+    xs = jnp.asarray(rng.normal(size=(64, 6, 6, 1)), jnp.float32)
+    ys = jnp.asarray(rng.integers(0, 3, 64))
+
+    def apply(params, x):
+        dims = ("NHWC", "HWIO", "NHWC")
+        x = jax.lax.conv_general_dilated(x, params["conv"], (1, 1), "SAME", dimension_numbers=dims)
+        return jax.nn.relu(x).reshape(len(x), -1) @ params["w"]
+
+    shapes = {"conv": (3, 3, 1, 4), "w": (144, 3)}
+    return _trainer(xs, ys, apply, shapes, counter, optimizer, steps)
+
+
+def _trainer(xs, ys, apply, shapes, counter, optimizer, steps):
+    def loss_fn(params, batch):
+        logits = apply(params, batch[0])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
+
+    def train(learning_rate, key):
+        if counter is not None:
+            counter.append(1)
+        tx = optimizer(learning_rate)
+        params = {  # no random numbers here, which take long to compile
+            name: 0.3 * jnp.sin(jnp.arange(np.prod(shape), dtype=jnp.float32)).reshape(shape)
+            for name, shape in shapes.items()
+        }
+        rows = (jax.random.bits(key, (steps, 16)) % len(xs)).astype(jnp.int32)
+
+        def step(carry, row):
+            params, state = carry
+            loss, grads = jax.value_and_grad(loss_fn)(params, (xs[row], ys[row]))
+            updates, state = tx.update(grads, state, params)
+            return (optax.apply_updates(params, updates), state), loss
+
+        (params, _), curve = jax.lax.scan(step, (params, tx.init(params)), rows)
+        return {"loss": loss_fn(params, (xs, ys)), "curve": curve}
+
+    return train
+
+
+def environment() -> dict[str, str]:
+    """An environment for subprocesses that finds the package from any folder."""
+    env = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "MU2_OPTAX_DATA")}
+    root = str(Path(__file__).resolve().parents[2])
+    return env | {"PYTHONPATH": root, "JAX_PLATFORMS": "cpu"}
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen:
+    """Starts ``python -m mu2_optax.sweep`` with the arguments."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "mu2_optax.sweep", *arguments],
+        cwd=cwd,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*arguments: str, cwd: Path) -> tuple[int, str, str]:
+    """Runs it to the end: exit status, stdout, stderr."""
+    process = start(*arguments, cwd=cwd)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def signal_after_cells(process: subprocess.Popen, log: Path, cells: int, what: signal.Signals):
+    """Sends a signal once the log has that many lines."""
+    deadline = time.monotonic() + 120
+    while not log.exists() or len(log.read_text().splitlines()) < cells:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(what)

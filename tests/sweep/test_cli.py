@@ -1,0 +1,263 @@
+import csv
+import json
+import signal
+
+import numpy as np
+import pytest
+from sweep.conftest import run, signal_after_cells, start
+
+from mu2_optax.sweep import load_results
+from mu2_optax.sweep.cli import main
+
+QUADRATIC = '''
+"""Gradient descent on x²/2, which diverges from rate 2 on."""
+import jax, optax
+
+def train_fn(optimizer, key):
+    loss = lambda x, batch: x**2 / 2
+    def step(carry, _):
+        x, state = carry
+        updates, state = optimizer.update(
+            jax.grad(loss)(x, ()), state, x, grad_fn=jax.grad(loss), batch=())
+        return (optax.apply_updates(x, updates), state), None
+    x = 1.0 + jax.random.uniform(key)
+    (x, _), _ = jax.lax.scan(step, (x, optimizer.init(x)), length=300)
+    return {"loss": loss(x, ())}
+
+def by_rate(learning_rate, key):
+    return {"loss": (1 - learning_rate) ** 2, "score": learning_rate}
+
+def wrong(a, b):
+    return {}
+'''
+
+SLOW = '''
+"""A cell that takes a while, and notes on disk that it ran."""
+import time
+import jax, jax.numpy as jnp, numpy as np
+
+def host(rate, bits):
+    time.sleep(0.15)
+    with open("cells.log", "a") as log:
+        log.write(f"{rate:g} {bits}\\n")
+    return np.float32(rate)
+
+def train_fn(learning_rate, key):
+    out = jax.ShapeDtypeStruct((), jnp.float32)
+    return {"loss": jax.pure_callback(host, out, learning_rate, jax.random.bits(key))}
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty working folder with two modules of tasks."""
+    (tmp_path / "quadratic_task.py").write_text(QUADRATIC)
+    (tmp_path / "slow_task.py").write_text(SLOW)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_task_of_ones_own_with_an_optimizer(folder, capsys):
+    arguments = ["quadratic_task:train_fn", "--optimizers", "sgd,mu2_sgd", "--lrs", "0.1,1,4"]
+    assert main([*arguments, "--seeds", "2", "--out", "run", "--quiet"]) == 0
+    out = capsys.readouterr().out
+    assert "sgd" in out
+    assert "div" in out  # SGD at rate 4
+    results = load_results(folder / "run" / "results.json")
+    assert list(results) == ["sgd", "mu2_sgd"]
+    assert results["sgd"].metrics["loss"].shape == (3, 2)
+    assert results["sgd"].diverged("loss").tolist() == [[False] * 2, [False] * 2, [True] * 2]
+    table = rows(folder / "run" / "results.csv")
+    assert list(table[0]) == ["optimizer", "learning_rate", "seed", "loss"]
+    assert len(table) == 12
+    assert (folder / "run" / "sweep.png").stat().st_size > 10_000
+
+
+def test_a_task_of_ones_own_with_a_rate_and_a_metric(folder, capsys):
+    arguments = ["quadratic_task:by_rate", "--lrs", "0.5:2:lin4", "--seeds", "1", "--quiet"]
+    assert main([*arguments, "--metric", "score"]) == 0
+    assert "score, mean of 1 seeds" in capsys.readouterr().out
+    results = load_results(folder / "mu2-sweep-quadratic_task-by_rate" / "results.json")
+    assert results["by_rate"].learning_rates.tolist() == [0.5, 1.0, 1.5, 2.0]
+
+
+def test_an_optimizer_that_fails_does_not_take_the_others_with_it(folder, capsys):
+    source = """
+def train_fn(optimizer, key):
+    if type(optimizer.init(0.0)).__name__ == "Mu2State":
+        raise ValueError("no luck")
+    return {"loss": 1.0}
+"""
+    (folder / "picky_task.py").write_text(source)
+    arguments = ["picky_task:train_fn", "--optimizers", "mu2_sgd,sgd", "--lrs", "1", "--quiet"]
+    assert main([*arguments, "--out", "run"]) == 1
+    err = capsys.readouterr().err
+    assert "ValueError: no luck" in err  # with its traceback, to be found
+    assert "mu2_sgd failed" in err
+    assert list(load_results(folder / "run" / "results.json")) == ["sgd"]
+
+
+def test_without_out_each_run_gets_a_folder_of_its_own(folder):
+    arguments = ["quadratic_task:by_rate", "--lrs", "1", "--seeds", "1", "--quiet"]
+    assert main(arguments) == main(arguments) == 0
+    names = sorted(path.name for path in folder.glob("mu2-sweep-*"))
+    assert names == ["mu2-sweep-quadratic_task-by_rate", "mu2-sweep-quadratic_task-by_rate-2"]
+
+
+def test_an_old_run_is_neither_overwritten_nor_mixed_up(folder, capsys):
+    arguments = ["quadratic_task:by_rate", "--seeds", "1", "--quiet", "--out", "run"]
+    assert main([*arguments, "--lrs", "1,2"]) == 0
+    assert main([*arguments, "--lrs", "1,2"]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+    assert main([*arguments, "--lrs", "1,2", "--resume"]) == 0
+    assert main([*arguments, "--lrs", "1,3", "--resume"]) == 2
+    assert "belongs to another sweep: its axes" in capsys.readouterr().err
+
+
+def test_the_list_names_tasks_optimizers_and_metrics(capsys):
+    assert main(["--list"]) == 0
+    out = capsys.readouterr().out
+    for name in ("digits", "mnist", "mu2_extra_sgd", "anytime_sgd", "adam", "train_loss"):
+        assert f"  {name}" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (["--task", "digit"], ["no task 'digit'", "Did you mean 'digits'?", "mnist"]),
+        (["--optimizers", "mu2"], ["no optimizer 'mu2'", "mu2_sgd", "anytime_sgd"]),
+        (["--optimizers", ","], ["no optimizer given"]),
+        (["--metric", "accuracy"], ["no metric 'accuracy'", "Did you mean 'test_accuracy'?"]),
+        (["--radius", "-1"], ["--radius must be positive, got -1"]),
+        (["--task", "mnist"], ["--data", "MU2_OPTAX_DATA"]),
+        (["--task", "mnist", "--data", "nowhere"], ["no train-images-idx3-ubyte.gz in nowhere"]),
+        (["--resume"], ["there is no mu2-sweep-digits to resume"]),
+        (["--seeds", "0", "--out", "x"], ["`seeds` must be at least 1, got 0"]),
+        (["--task", "digits", "quadratic_task:train_fn"], ["not both"]),
+        (["nothing:train_fn"], ["no module 'nothing'"]),
+        (["quadratic_task"], ["must look like my_module:train_fn"]),
+        (["quadratic_task:train"], ["no function 'train'", "train_fn"]),
+        (["quadratic_task:wrong"], ["(optimizer, key) or (learning_rate, key)", "(a, b)"]),
+        (["quadratic_task:by_rate", "--radius", "1"], ["--optimizers and --radius do not apply"]),
+        (
+            ["quadratic_task:by_rate", "--lrs", "1", "--metric", "los", "--quiet"],
+            ["no metric 'los'", "Did you mean 'loss'?"],
+        ),
+    ],
+)
+def test_bad_options_say_what_exists(folder, capsys, monkeypatch, arguments, messages):
+    monkeypatch.delenv("MU2_OPTAX_DATA", raising=False)
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    for message in messages:
+        assert message in captured.err
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--lrs", "1:10"],
+        ["--lrs", "1:10:geo3"],
+        ["--lrs", "a,b"],
+        ["--lrs", "-1,1"],
+        ["--seeds", "x"],
+        ["--strategy", "pmap"],
+        ["--nonsense"],
+    ],
+)
+def test_malformed_options_are_refused_by_the_parser(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: mu2-sweep" in capsys.readouterr().err
+
+
+def test_the_help_has_examples(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert "mu2-sweep my_module:train_fn" in out
+    assert max(map(len, out.splitlines())) <= 100
+
+
+def test_real_data_in_the_environment(folder, monkeypatch):
+    from sweep.test_tasks import write_mnist
+
+    write_mnist(folder / "data")
+    monkeypatch.setenv("MU2_OPTAX_DATA", str(folder / "data"))
+    arguments = ["--task", "mnist", "--optimizers", "sgd", "--lrs", "0.1", "--seeds", "1"]
+    assert main([*arguments, "--quiet", "--out", "run"]) == 0
+    assert rows(folder / "run" / "results.csv")[0]["optimizer"] == "sgd"
+
+
+@pytest.mark.slow
+def test_the_default_run_shows_the_plateau(tmp_path):
+    status, out, err = run(cwd=tmp_path)
+    assert status == 0, err
+    results = load_results(tmp_path / "mu2-sweep-digits" / "results.json")
+    assert list(results) == [
+        "mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum", "adam",
+    ]  # fmt: skip
+    np.testing.assert_allclose(results["sgd"].learning_rates, np.logspace(-4, 4, 9))
+    accuracy = {name: r.metrics["test_accuracy"].mean(axis=1) for name, r in results.items()}
+    assert (accuracy["mu2_sgd"][3:] > 0.93).all()  # every rate from 0.1 on
+    assert (accuracy["sgd"][5:] < 0.6).all()  # every rate from 10 on
+    table = rows(tmp_path / "mu2-sweep-digits" / "results.csv")
+    assert len(table) == 7 * 9 * 3
+    assert list(table[0])[:3] == ["optimizer", "learning_rate", "seed"]
+    assert {"test_accuracy", "train_loss"} <= set(table[0])
+    assert (tmp_path / "mu2-sweep-digits" / "sweep.png").exists()
+    assert "* mu2_" in out
+    assert "plateau" in out
+
+
+@pytest.mark.slow
+def test_bad_options_in_a_real_process(tmp_path):
+    status, out, err = run("--task", "digit", cwd=tmp_path)
+    assert (status, out) == (2, "")
+    assert "Did you mean 'digits'?" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+ARGUMENTS = ("slow_task:train_fn", "--strategy", "loop", "--lrs", "1:8:lin8", "--seeds", "3")
+
+
+@pytest.mark.slow
+def test_after_a_kill_resume_runs_no_recorded_cell_again(folder):
+    process = start(*ARGUMENTS, "--out", "run", cwd=folder)
+    journal = folder / "run" / "journal" / "train_fn.jsonl"
+    signal_after_cells(process, journal, 1 + 5, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    done = [json.loads(line)["cell"] for line in journal.read_text().splitlines()[1:]]
+    assert 5 <= len(done) < 24
+    (folder / "cells.log").write_text("")
+    status, _, err = run(*ARGUMENTS, "--out", "run", "--resume", cwd=folder)
+    assert status == 0, err
+    assert len((folder / "cells.log").read_text().splitlines()) == 24 - len(done)
+    assert len(rows(folder / "run" / "results.csv")) == 24
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_has_finished_and_resume_goes_on(folder):
+    process = start(*ARGUMENTS, "--out", "run", cwd=folder)
+    signal_after_cells(process, folder / "run" / "journal" / "train_fn.jsonl", 6, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "--out run --resume" in err
+    kept = rows(folder / "run" / "results.csv")
+    assert 5 <= len(kept) < 24
+    assert all(float(row["loss"]) == float(row["learning_rate"]) for row in kept)
+    assert "--" in out  # the table shows what has not been run
+    status, _, err = run(*ARGUMENTS, "--out", "run", "--resume", cwd=folder)
+    assert status == 0, err
+    assert len((folder / "cells.log").read_text().splitlines()) == 24
+    assert len(rows(folder / "run" / "results.csv")) == 24

@@ -1,0 +1,262 @@
+import os
+import signal
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sweep.conftest import make_cnn, make_logistic
+
+from mu2_optax.sweep import SweepInterrupted, sweep
+from mu2_optax.sweep.strategies import choose_layout
+
+RATES = [0.01, 0.1, 0.5, 1.0]
+SEEDS = [3, 0, 11]
+WAYS = {
+    "auto": {},
+    "vmap": {"strategy": "vmap"},
+    "vmap in chunks of part of a seed": {"strategy": "vmap", "chunk_size": 3},
+    "vmap in chunks of whole seeds": {"strategy": "vmap", "chunk_size": 9},
+    "map": {"strategy": "map"},
+    "map in chunks of part of a seed": {"strategy": "map", "chunk_size": 3},
+    "map in chunks of whole seeds": {"strategy": "map", "chunk_size": 9},
+    "loop": {"strategy": "loop"},
+    "vmap on 8 devices": {"strategy": "vmap", "devices": 8},
+    "map on 3 devices": {"strategy": "map", "devices": 3, "chunk_size": 2},
+    "loop on 2 devices": {"strategy": "loop", "devices": 2},
+}
+
+
+def resolve(way):
+    """The options, with a number of devices replaced by that many devices."""
+    options = dict(WAYS[way])
+    if "devices" in options:
+        assert len(jax.devices()) >= options["devices"], "needs host devices: run from the root"
+        options["devices"] = jax.devices()[: options["devices"]]
+    return options
+
+
+def separate(train, rates=RATES, seeds=SEEDS):
+    """The cells run one after another through one compiled function."""
+    one = jax.jit(train)
+    rows = [[one(np.float32(rate), jax.random.key(seed)) for seed in seeds] for rate in rates]
+    return {k: np.array([[cell[k] for cell in row] for row in rows]) for k in rows[0][0]}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """The metrics of separate runs, for each model."""
+    return {make: separate(make()) for make in (make_logistic, make_cnn)}
+
+
+@pytest.mark.parametrize(
+    ("make", "way"),
+    [(make_logistic, way) for way in WAYS]
+    + [(make_cnn, way) for way in ("vmap", "map", "loop", "vmap on 8 devices")],
+)
+def test_a_sweep_equals_separate_runs_after_one_trace_and_one_compile(
+    make, way, expected, compiles
+):
+    traces = []
+    train = make(traces)
+    compiles.clear()
+    result = sweep(train, RATES, SEEDS, progress=False, **resolve(way))
+    assert len(traces) == 1
+    assert len(compiles) == 1
+    expected = expected[make]
+    assert result.metrics.keys() == expected.keys()
+    for name, value in expected.items():
+        assert result.metrics[name].shape == value.shape
+        np.testing.assert_allclose(result.metrics[name], value, rtol=1e-5)
+    assert result.finished.all()
+
+
+def test_auto_loops_over_convolutions_and_vmaps_the_rest_on_cpu():
+    assert sweep(make_cnn(), [0.1], 1, progress=False).info["strategy"] == "loop"
+    result = sweep(ok, RATES, 2, progress=False)
+    assert result.info["strategy"] == "vmap"
+    assert result.info["block"] == [2, len(RATES)]
+
+
+@pytest.mark.parametrize("chunk_size", range(1, 20))
+def test_chunks_have_at_most_chunk_size_cells(chunk_size):
+    layout = choose_layout("vmap", chunk_size, None, 3, 6, False)
+    assert layout.seeds * layout.points <= chunk_size
+
+
+def test_batches_are_gathered_once_per_seed_not_once_per_rate():
+    shapes = []
+
+    def gather(rows):
+        shapes.append(np.shape(rows))
+        return np.asarray(rows, np.float32)
+
+    def train(learning_rate, key):
+        rows = jax.random.randint(key, (5,), 0, 100)
+        out = jax.ShapeDtypeStruct((5,), jnp.float32)
+        batch = jax.pure_callback(gather, out, rows, vmap_method="sequential")
+        return {"loss": learning_rate * batch.sum()}
+
+    sweep(train, RATES, 3, strategy="vmap", progress=False)
+    assert len(shapes) == 3
+
+
+def test_named_axes_span_their_product_in_order():
+    train = lambda key, beta, learning_rate: {"z": 100 * learning_rate + beta}
+    grid = {"learning_rate": [1, 2], "beta": [0.0, 10.0, 20.0]}
+    for strategy in ("vmap", "map", "loop"):
+        result = sweep(train, grid, [5], strategy=strategy, progress=False)
+        assert result.metrics["z"].shape == (2, 3, 1)
+        assert result.metrics["z"][..., 0].tolist() == [[100, 110, 120], [200, 210, 220]]
+        assert result.dims("z") == ("learning_rate", "beta", "seed")
+
+
+def test_the_key_is_the_seeds_key():
+    seeds = [0, 7, 2**31 + 5, 2**32 - 1]
+    train = lambda learning_rate, key: {"bits": jax.random.bits(key)}
+    result = sweep(train, [1.0], seeds, progress=False)
+    # jax.random.key(seed) of a Python int, without overflow
+    expected = [jax.random.bits(jax.random.key(np.uint32(seed))) for seed in seeds]
+    assert result.metrics["bits"][0].tolist() == [int(bits) for bits in expected]
+
+
+@pytest.mark.parametrize("strategy", ["vmap", "map", "loop"])
+def test_divergence_is_kept_and_counted(strategy):
+    def train(learning_rate, key):
+        curve = jnp.array([1.0, learning_rate**40])
+        return {"loss": jnp.log(1.0 - learning_rate), "curve": curve}
+
+    result = sweep(train, [0.5, 1.0, 2.0, 1e3], 2, strategy=strategy, progress=False)
+    loss = result.metrics["loss"][:, 0]
+    assert np.isfinite(loss[0])
+    assert loss[1] == -np.inf
+    assert np.isnan(loss[2:]).all()
+    assert result.diverged("loss").sum() == 6
+    assert result.diverged("curve").any(axis=1).tolist() == [False, False, False, True]
+    assert result.finished.all()
+
+
+def failing_train(fails):
+    """A run that raises on the host where ``fails`` says so, and counts its calls."""
+    calls = []
+
+    def host(learning_rate, bits):
+        calls.append(float(learning_rate))
+        if fails(learning_rate):
+            raise ValueError(f"no luck at {learning_rate:g}")
+        return np.float32(learning_rate)
+
+    def train(learning_rate, key):
+        out = jax.ShapeDtypeStruct((), jnp.float32)
+        value = jax.pure_callback(host, out, learning_rate, jax.random.bits(key))
+        return {"loss": value, "count": jnp.int32(1)}
+
+    return train, calls
+
+
+def test_a_cell_that_raises_does_not_take_the_others_with_it():
+    train, _ = failing_train(lambda rate: rate > 1)
+    with pytest.warns(UserWarning, match=r"learning_rate=2, seed=\d failed: .*no luck at 2"):
+        result = sweep(train, [0.5, 1.0, 2.0], 2, strategy="loop", progress=False)
+    assert result.metrics["loss"][:2].tolist() == [[0.5, 0.5], [1.0, 1.0]]
+    assert np.isnan(result.metrics["loss"][2]).all()
+    assert np.isnan(result.metrics["count"][2]).all()
+    assert set(result.errors) == {(2, 0), (2, 1)}
+    assert "no luck" in result.errors[2, 0]
+    assert result.diverged().sum() == 2
+
+
+def test_a_sweep_in_which_every_cell_raises_is_an_error():
+    train, _ = failing_train(lambda rate: True)
+    with pytest.warns(UserWarning, match="failed"), pytest.raises(Exception, match="no luck"):
+        sweep(train, [0.5, 1.0], 1, strategy="loop", progress=False)
+
+
+def test_out_of_memory_says_which_chunk_size_to_try():
+    def host(x):
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8000000000 bytes.")
+
+    def train(learning_rate, key):
+        out = jax.ShapeDtypeStruct((), jnp.float32)
+        return {"x": jax.pure_callback(host, out, learning_rate, vmap_method="expand_dims")}
+
+    with pytest.raises(MemoryError, match=r"18 cells side by side.*6 x 3.*chunk_size=9"):
+        sweep(train, np.arange(1, 7), 3, strategy="vmap", progress=False)
+    with pytest.raises(MemoryError, match="a single cell does not fit"):
+        sweep(train, [1.0], 1, strategy="vmap", progress=False)
+
+
+def test_ctrl_c_keeps_what_has_finished():
+    started = threading.Event()
+
+    def host(rate):
+        if rate == 3.0 and not started.is_set():
+            started.set()
+            os.kill(os.getpid(), signal.SIGINT)
+        return np.float32(rate)
+
+    def train(learning_rate, key):
+        out = jax.ShapeDtypeStruct((), jnp.float32)
+        return {"loss": jax.pure_callback(host, out, learning_rate)}
+
+    rates = np.arange(1.0, 40.0)
+    with pytest.raises(SweepInterrupted) as caught:
+        sweep(train, rates, 1, strategy="loop", progress=False)
+    result = caught.value.result
+    finished = result.finished[:, 0]
+    assert finished[:2].all()
+    assert not finished.all()
+    assert (result.metrics["loss"][finished, 0] == rates[finished]).all()
+    assert np.isnan(result.metrics["loss"][~finished]).all()
+    assert result.diverged().sum() == 0  # what has not been run has not diverged
+
+
+def test_arrays_that_train_closes_over_are_not_compiled_in():
+    big = jnp.arange(1_000_000, dtype=jnp.float32)
+    result = sweep(lambda learning_rate, key: {"s": learning_rate * big[-1]}, [1.0], 1)
+    assert result.metrics["s"].item() == 999_999
+    from mu2_optax.sweep.grid import make_grid
+    from mu2_optax.sweep.tracing import trace
+
+    traced = trace(lambda learning_rate, key: {"s": learning_rate * big[-1]}, make_grid([1.0], 1))
+    assert [c.shape for c in traced.closed.consts] == [(1_000_000,)]
+
+
+def test_a_narrow_float_metric_comes_back_as_float32():
+    train = lambda learning_rate, key: {"x": learning_rate.astype(jnp.bfloat16)}
+    assert sweep(train, [0.5], 1, progress=False).metrics["x"].dtype == np.float32
+
+
+ok = lambda learning_rate, key: {"loss": learning_rate}
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (lambda: sweep(ok, [], 1), ValueError, "at least one number"),
+        (lambda: sweep(ok, ["a"], 1), TypeError, "must be numbers"),
+        (lambda: sweep(ok, [-1.0], 1), ValueError, "must not be negative, got -1"),
+        (lambda: sweep(ok, [np.nan], 1), ValueError, "must be finite"),
+        (lambda: sweep(ok, [0.1, 0.1], 1), ValueError, r"must not repeat a value, got 0.1"),
+        (lambda: sweep(ok, {}, 1), ValueError, "at least one axis"),
+        (lambda: sweep(ok, {"key": [1]}, 1), ValueError, "got 'key'"),
+        (lambda: sweep(ok, {"beta": [1]}, 1), TypeError, r"train\(beta, key\).*learning_rate"),
+        (lambda: sweep(ok, [1], 0), ValueError, "`seeds` must be at least 1, got 0"),
+        (lambda: sweep(ok, [1], 1.5), TypeError, "`seeds` must be integers, got 1.5"),
+        (lambda: sweep(ok, [1], [-1]), ValueError, r"\[0, 2\*\*32\)"),
+        (lambda: sweep(ok, [1], 1, strategy="pmap"), ValueError, "one of.*got 'pmap'"),
+        (lambda: sweep(ok, [1], 1, chunk_size=0), ValueError, "positive integer or None, got 0"),
+        (lambda: sweep(ok, [1], 1, devices=[1]), ValueError, "such as jax.devices"),
+        (lambda: sweep(3, [1], 1), TypeError, "must be a function"),
+        (lambda: sweep(lambda lr: {"a": lr}, [1], 1), TypeError, r"train\(learning_rate, key\)"),
+        (lambda: sweep(lambda lr, key: lr, [1], 1), TypeError, "return a dict of metrics"),
+        (lambda: sweep(lambda lr, key: {"seed": lr}, [1], 1), TypeError, "got 'seed'"),
+        (lambda: sweep(lambda lr, key: {"a": {"b": lr}}, [1], 1), TypeError, "flat dict"),
+        (lambda: sweep(lambda lr, key: {"a": 1j * lr}, [1], 1), TypeError, "real numbers"),
+        (lambda: sweep(lambda lr, key: {"a": lr[None][:0]}, [1], 1), TypeError, "real numbers"),
+    ],
+)
+def test_bad_input_names_the_argument_and_the_rule(call, error, match):
+    with pytest.raises(error, match=match):
+        call()

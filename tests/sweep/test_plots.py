@@ -1,0 +1,136 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sweep.conftest import environment
+
+from mu2_optax.sweep import SweepResult, plot_curves, plot_sweep
+from mu2_optax.sweep.plots import COLORS
+
+
+def result(label, losses, steps=None):
+    """Losses of shape (rates, seeds), as they are or as the end of a falling curve."""
+    losses = np.asarray(losses, float)
+    metrics = {"loss": losses}
+    if steps:
+        metrics["curve"] = losses[..., None] * np.geomspace(100, 1, steps)
+    rates = 10.0 ** np.arange(len(losses))
+    finished = np.ones(losses.shape, bool)
+    return SweepResult(
+        metrics, {"learning_rate": rates}, np.arange(losses.shape[1]), finished, label=label
+    )
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are saved, instead of their files."""
+    figures = []
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda figure, path: figures.append(figure)
+    )
+    return figures
+
+
+def lines(figure):
+    """The drawn lines that have data, by label."""
+    found = figure.axes[0].get_lines()
+    return {line.get_label(): line for line in found if len(line.get_xdata())}
+
+
+def test_a_line_is_the_mean_over_seeds_on_a_log_axis_of_rates(drawn, tmp_path):
+    plot_sweep(
+        [result("a", [[1, 3], [4, 6]]), result("b", [[2, 2], [3, 3]])], "loss", tmp_path / "p"
+    )
+    axes = drawn[0].axes[0]
+    assert axes.get_xscale() == "log"
+    assert lines(drawn[0])["a"].get_ydata().tolist() == [2, 5]
+    assert lines(drawn[0])["b"].get_ydata().tolist() == [2, 3]
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["a", "b"]
+
+
+def test_the_band_spans_the_seeds(drawn, tmp_path):
+    plot_sweep(result("a", [[1, 3, 2], [4, 6, 5]]), "loss", tmp_path / "p")
+    heights = drawn[0].axes[0].collections[0].get_paths()[0].vertices[:, 1]
+    assert heights.min() == 1
+    assert heights.max() == 6
+
+
+def test_a_diverged_rate_is_a_cross_and_no_point(drawn, tmp_path):
+    plot_sweep(result("a", [[1, 3], [np.nan, 6], [np.inf, np.inf]]), "loss", tmp_path / "p")
+    axes = drawn[0].axes[0]
+    np.testing.assert_array_equal(lines(drawn[0])["a"].get_ydata(), [2, np.nan, np.nan])
+    assert [text.xy[0] for text in axes.texts] == [10, 100]
+    assert "diverged" in [text.get_text() for text in drawn[0].legends[0].get_texts()]
+
+
+def test_unfinished_cells_are_left_out_and_not_marked(drawn, tmp_path):
+    partial = result("a", [[1, np.nan], [np.nan, np.nan]])
+    partial.finished[:] = [[True, False], [False, False]]
+    plot_sweep(partial, "loss", tmp_path / "p")
+    np.testing.assert_array_equal(lines(drawn[0])["a"].get_ydata(), [1, np.nan])
+    assert not drawn[0].axes[0].texts
+
+
+def test_losses_over_many_decades_get_a_log_axis_and_accuracies_do_not(drawn, tmp_path):
+    plot_sweep(result("a", [[1e-3, 1e-3], [1, 1]]), "loss", tmp_path / "p")
+    plot_sweep(result("a", [[1e-3, 1e-3], [1, 1]]), "loss", tmp_path / "p", mode="max")
+    assert [figure.axes[0].get_yscale() for figure in drawn] == ["log", "linear"]
+
+
+def test_curves_are_drawn_against_steps_until_they_diverge(drawn, tmp_path):
+    good, bad = result("good", [[1, 3], [4, 6]], steps=5), result("bad", [[1, 3], [4, 6]], steps=5)
+    bad.metrics["curve"][1, 0, 3] = np.nan
+    plot_curves([good, bad], "curve", tmp_path / "p", learning_rate=10)
+    drawn_lines = lines(drawn[0])
+    assert drawn_lines["good"].get_xdata().tolist() == [1, 2, 3, 4, 5]
+    np.testing.assert_allclose(drawn_lines["good"].get_ydata()[-1], 5)
+    assert drawn_lines["bad"].get_xdata().tolist() == [1, 2, 3]
+
+
+def test_curves_of_one_result_have_a_line_per_rate(drawn, tmp_path):
+    plot_curves(result("a", [[1, 3], [4, 6]], steps=5), "curve", tmp_path / "p")
+    assert {"1", "10"} <= set(lines(drawn[0]))
+
+
+def test_files_are_written_at_twice_the_readme_width(tmp_path):
+    from matplotlib.image import imread
+
+    plot_sweep(result("a", [[1, 3], [4, 6]]), "loss", tmp_path / "new" / "p.png")
+    assert imread(tmp_path / "new" / "p.png").shape[1] == 1600
+
+
+def test_colours_are_distinct():
+    assert len(set(COLORS)) == len(COLORS) == 8
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda p: plot_sweep([], "loss", p), "nothing to plot"),
+        (lambda p: plot_sweep([result("a", [[1]])] * 2, "loss", p), "two results have the label"),
+        (lambda p: plot_curves(result("a", [[1]]), "loss", p), "one value per step"),
+        (
+            lambda p: plot_curves([result("a", [[1]]), result("b", [[1]])], "loss", p),
+            "`learning_rate` must be given",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_an_error(tmp_path, call, match):
+    with pytest.raises(ValueError, match=match):
+        call(tmp_path / "p.png")
+
+
+@pytest.mark.slow
+def test_drawing_does_not_import_pyplot_or_choose_a_backend(tmp_path):
+    script = (
+        "import sys, numpy as np\n"
+        "from mu2_optax.sweep import SweepResult, plot_sweep\n"
+        "r = SweepResult({'a': np.ones((2, 1))}, {'learning_rate': np.array([1., 2.])},\n"
+        "                np.arange(1), np.ones((2, 1), bool))\n"
+        "plot_sweep(r, 'a', 'p.png')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), check=True, timeout=120
+    )

@@ -1,0 +1,158 @@
+import json
+import signal
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sweep.conftest import environment, signal_after_cells
+
+from mu2_optax.sweep import SweepResult, sweep
+
+
+def counted(fails=lambda rate: False):
+    """A run that notes its calls on the host."""
+    calls = []
+
+    def host(rate, bits):
+        calls.append(float(rate))
+        if fails(rate):
+            raise ValueError("no luck")
+        return np.float32(np.inf if rate > 3 else rate / 3)
+
+    def train(learning_rate, key):
+        out = jax.ShapeDtypeStruct((), jnp.float32)
+        loss = jax.pure_callback(host, out, learning_rate, jax.random.bits(key))
+        return {"loss": loss, "curve": jnp.stack([loss, 2 * loss])}
+
+    return train, calls
+
+
+RATES = [1.0, 2.0, 4.0]
+
+
+def cut(path, lines, tail=""):
+    """Leaves the first lines of a journal, and perhaps a piece of one more."""
+    kept = path.read_text().splitlines(keepends=True)[:lines]
+    path.write_text("".join(kept) + tail)
+
+
+def test_resuming_runs_only_what_is_missing_and_gives_the_same_result(tmp_path):
+    path = tmp_path / "runs" / "j.jsonl"
+    train, _ = counted()
+    whole = sweep(train, RATES, 2, strategy="loop", progress=False, resume=path)
+    cut(path, 1 + 4, '{"cell": [0,')  # the header, 4 cells, and a line cut off by a kill
+    train, calls = counted()
+    again = sweep(train, RATES, 2, strategy="loop", progress=False, resume=path)
+    assert len(calls) == 2
+    for name in whole.metrics:
+        np.testing.assert_array_equal(again.metrics[name], whole.metrics[name])
+        assert again.metrics[name].dtype == whole.metrics[name].dtype
+    train, calls = counted()
+    sweep(train, RATES, 2, strategy="loop", progress=False, resume=path)
+    assert calls == []
+
+
+def test_a_cell_that_failed_is_not_run_again(tmp_path):
+    path = tmp_path / "j.jsonl"
+    train, _ = counted(lambda rate: rate == 2)
+    with pytest.warns(UserWarning, match="no luck"):
+        first = sweep(train, RATES, 1, strategy="loop", progress=False, resume=path)
+    train, calls = counted()
+    again = sweep(train, RATES, 1, strategy="loop", progress=False, resume=path)
+    assert calls == []
+    assert again.errors == first.errors
+    assert list(again.errors) == [(1, 0)]
+
+
+def test_vmapped_calls_are_resumed_too(tmp_path):
+    path = tmp_path / "j.jsonl"
+    traces = []
+
+    def train(learning_rate, key):
+        traces.append(1)
+        return {"loss": learning_rate * jax.random.uniform(key)}
+
+    options = {"strategy": "vmap", "chunk_size": 3, "progress": False, "resume": path}
+    whole = sweep(train, RATES, 3, **options)
+    cut(path, 1 + 3)
+    again = sweep(train, RATES, 3, **options)
+    np.testing.assert_array_equal(again.metrics["loss"], whole.metrics["loss"])
+    assert len(path.read_text().splitlines()) == 1 + 9
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"learning_rates": [1.0, 3.0]}, "axes"),
+        ({"seeds": 3}, "seeds"),
+        ({"label": "adam"}, "label"),
+        ({"context": {"task": "mnist"}}, "context"),
+        ({"train": lambda learning_rate, key: {"error_rate": learning_rate}}, "metrics"),
+    ],
+)
+def test_a_journal_of_another_sweep_is_refused(tmp_path, change, what):
+    path = tmp_path / "j.jsonl"
+    arguments = {
+        "train": lambda learning_rate, key: {"loss": learning_rate},
+        "learning_rates": RATES,
+        "seeds": 2,
+        "label": "sgd",
+        "context": {"task": "digits"},
+    }
+    sweep(**arguments, progress=False, resume=path)
+    before = path.read_text()
+    with pytest.raises(ValueError, match=f"belongs to another sweep: its {what} is"):
+        sweep(**(arguments | change), progress=False, resume=path)
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("content", ["hello\n", "[1]\n", '{"format": "x"}\n'])
+def test_a_file_that_is_no_journal_is_refused(tmp_path, content):
+    path = tmp_path / "j.jsonl"
+    path.write_text(content)
+    train, _ = counted()
+    with pytest.raises(ValueError, match="is not the journal of a sweep"):
+        sweep(train, RATES, 1, progress=False, resume=path)
+    assert path.read_text() == content
+
+
+SCRIPT = """
+import sys, time
+import jax, jax.numpy as jnp, numpy as np
+from mu2_optax.sweep import sweep
+
+def host(rate, bits):
+    time.sleep(0.1)
+    with open("cells.log", "a") as log:
+        log.write(f"{rate:g} {bits}\\n")
+    return np.float32(rate)
+
+def train(learning_rate, key):
+    out = jax.ShapeDtypeStruct((), jnp.float32)
+    return {"loss": jax.pure_callback(host, out, learning_rate, jax.random.bits(key))}
+
+result = sweep(train, np.arange(1.0, 9.0), 3, strategy="loop", progress=False, resume="j.jsonl")
+result.save("result.json")
+"""
+
+
+@pytest.mark.slow
+def test_after_a_kill_no_recorded_cell_runs_again(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    log = tmp_path / "cells.log"
+    command = [sys.executable, "script.py"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment())
+    signal_after_cells(process, tmp_path / "j.jsonl", 7, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    recorded = [json.loads(line) for line in (tmp_path / "j.jsonl").read_text().splitlines()[1:]]
+    done = {tuple(line["cell"]) for line in recorded}
+    assert 6 <= len(done) < 24
+    log.write_text("")
+    subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=300)
+    assert len(log.read_text().splitlines()) == 24 - len(done)
+    result = SweepResult.load(tmp_path / "result.json")
+    assert result.finished.all()
+    np.testing.assert_array_equal(result.metrics["loss"], np.outer(np.arange(1.0, 9.0), [1, 1, 1]))
