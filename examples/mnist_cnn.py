@@ -1,0 +1,143 @@
+"""The paper's convolutional network on MNIST, in Flax NNX, trained with μ²-SGD.
+
+    python examples/mnist_cnn.py                      # digits, no download; 11 s
+    python examples/mnist_cnn.py --data mnist         # one epoch; 108 s
+
+Measured on a 2-core x86-64 CPU, no GPU: test accuracy 0.9861 after 10 epochs of digits, and
+0.9835 after one epoch of MNIST. Two lines differ from a training step of Flax's own: the one
+that evaluates the gradient, because the optimizer needs it at a second point on the same sample,
+and the one that passes this on to the optimizer.
+"""
+
+import argparse
+import sys
+import time
+
+import data as datasets
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flags import fraction, positive_float, positive_int
+from flax import nnx
+
+import mu2_optax
+import mu2_optax.nnx
+
+
+def max_pool(x: jax.Array) -> jax.Array:
+    """The maximum of each 2×2 square; on a CPU faster than ``nnx.max_pool``."""
+    n, height, width, channels = x.shape
+    x = x[:, : height // 2 * 2, : width // 2 * 2]
+    return x.reshape(n, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+class CNN(nnx.Module):
+    """Conv 20 – pool – conv 50 – pool – dense 50 – BatchNorm – ReLU – dense 10."""
+
+    def __init__(self, height: int, width: int, *, rngs: nnx.Rngs):
+        side = 5 if min(height, width) >= 16 else 3  # digits are only 8×8
+        kernel = (side, side)
+        self.conv1 = nnx.Conv(1, 20, kernel, padding="VALID", rngs=rngs)
+        self.conv2 = nnx.Conv(20, 50, kernel, padding="VALID" if side == 5 else "SAME", rngs=rngs)
+        after = lambda n: ((n - side + 1) // 2 - (side - 1 if side == 5 else 0)) // 2
+        self.dense1 = nnx.Linear(after(height) * after(width) * 50, 50, rngs=rngs)
+        self.norm = nnx.BatchNorm(50, momentum=0.9, rngs=rngs)
+        self.dense2 = nnx.Linear(50, 10, rngs=rngs)
+
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Logits of images (count, height, width)."""
+        x = max_pool(self.conv1(images[..., None]))
+        x = max_pool(self.conv2(x))
+        x = self.dense1(x.reshape(len(x), -1))
+        return self.dense2(nnx.relu(self.norm(x)))
+
+
+def loss_fn(model: CNN, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Mean cross-entropy."""
+    images, labels = batch
+    return optax.softmax_cross_entropy_with_integer_labels(model(images), labels).mean()
+
+
+@nnx.jit
+def train_step(model, optimizer, batch):
+    """One step; ``again`` lets the optimizer evaluate the gradient at its other point."""
+    loss, grads, again = mu2_optax.nnx.value_and_grad(loss_fn)(model, batch)
+    optimizer.update(model, grads, **again)
+    return loss
+
+
+@nnx.jit
+def correct(model, images, labels):
+    """How many images are classified correctly, and the sum of their losses."""
+    logits = model(images)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return (logits.argmax(axis=-1) == labels).sum(), losses.sum()
+
+
+def evaluate(model, images, labels, batch=1000):
+    """Test accuracy and loss."""
+    model.eval()
+    parts = [
+        correct(model, images[i : i + batch], labels[i : i + batch])
+        for i in range(0, len(images), batch)
+    ]
+    model.train()
+    return tuple(float(sum(part)) / len(images) for part in zip(*parts, strict=True))
+
+
+def parse_arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    datasets.add_arguments(parser)
+    shown = {"metavar": "X", "help": "default: %(default)s"}
+    parser.add_argument("--learning-rate", type=positive_float, default=1.0, **shown)
+    parser.add_argument("--gamma", type=fraction, default=0.1, **shown)
+    parser.add_argument("--beta", type=fraction, default=0.9, **shown)
+    parser.add_argument("--batch", type=positive_int, default=64, **shown)
+    parser.add_argument("--epochs", type=positive_int, metavar="N", help="default: 1, digits 10")
+    parser.add_argument("--steps", type=positive_int, metavar="N", help="stop after N steps")
+    parser.add_argument("--seed", type=int, default=0, **shown)
+    args = parser.parse_args()
+    if args.data == "cifar10":
+        parser.error("this network takes grey images: use examples/cifar10_resnet.py for cifar10")
+    return parser, args
+
+
+def main():
+    """Trains and evaluates."""
+    parser, args = parse_arguments()
+    try:
+        data = datasets.load(args.data, args.data_dir)
+    except datasets.DataError as error:
+        parser.exit(1, f"{error}\n")
+    if args.batch > len(data.train_x):
+        parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
+
+    start = time.perf_counter()
+    model = CNN(*data.train_x.shape[1:], rngs=nnx.Rngs(args.seed))
+    momentum = mu2_optax.fixed_momentum(args.gamma, args.beta)
+    tx = mu2_optax.mu2_sgd(args.learning_rate, momentum)
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+
+    rng = np.random.default_rng(args.seed)
+    per_epoch = len(data.train_x) // args.batch
+    steps = args.steps or per_epoch * (args.epochs or (10 if args.data == "digits" else 1))
+    for step in range(steps):
+        if step % per_epoch == 0:
+            order = rng.permutation(len(data.train_x))
+        rows = order[step % per_epoch * args.batch :][: args.batch]
+        batch = (jnp.asarray(data.train_x[rows]), jnp.asarray(data.train_y[rows]))
+        loss = train_step(model, optimizer, batch)
+        if (step + 1) % max(steps // 10, 1) == 0:
+            print(f"step {step + 1}/{steps}  loss {float(loss):.4f}", file=sys.stderr)
+
+    accuracy, loss = evaluate(model, jnp.asarray(data.test_x), jnp.asarray(data.test_y))
+    seconds = time.perf_counter() - start
+    print(f"test accuracy: {accuracy:.4f}  test loss: {loss:.4f}  ({steps} steps, {seconds:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Each example runs a few steps, says how to use it, and refuses bad options."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from loading import ROOT, load_script
+from tiny_data import cifar_files, mnist_files, write
+
+SCRIPTS = ("logistic_regression", "mnist_cnn", "cifar10_resnet", "optax_pipeline")
+
+
+def run(script, *options, devices=1):
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+    }
+    command = [sys.executable, str(ROOT / "examples" / f"{script}.py"), *map(str, options)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def call(script, monkeypatch, capsys, *options):
+    """Runs a script in this process, and returns what it printed."""
+    module = load_script(f"examples/{script}.py")
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", *map(str, options)])
+    module.main()
+    return capsys.readouterr()
+
+
+def accuracy(text):
+    return float(re.search(r"test accuracy:? (\d\.\d+)", text)[1])
+
+
+def test_logistic_regression_learns_digits_at_any_rate(monkeypatch, capsys):
+    for rate in (1, 10_000):
+        options = ("--learning-rate", rate, "--epochs", 5)
+        shown = call("logistic_regression", monkeypatch, capsys, *options)
+        assert accuracy(shown.out) > 0.88
+        assert "loss" in shown.err  # progress
+
+
+def test_logistic_regression_reads_the_canonical_files(tmp_path, monkeypatch, capsys):
+    write(tmp_path, mnist_files())
+    options = ("--data", "mnist", "--data-dir", tmp_path, "--batch", 5, "--steps", 3)
+    shown = call("logistic_regression", monkeypatch, capsys, *options)
+    assert "(3 steps" in shown.out
+
+
+def test_the_cnn_learns_digits(monkeypatch, capsys):
+    shown = call("mnist_cnn", monkeypatch, capsys, "--epochs", 1, "--batch", 32)
+    assert accuracy(shown.out) > 0.7
+
+
+def test_the_cnn_takes_mnist_images(tmp_path, monkeypatch, capsys):
+    write(tmp_path, mnist_files())
+    options = ("--data", "mnist", "--data-dir", tmp_path, "--batch", 5, "--steps", 2)
+    assert "(2 steps" in call("mnist_cnn", monkeypatch, capsys, *options).out
+
+
+def test_the_tour_ends_and_its_parts_learn(monkeypatch, capsys):
+    shown = call("optax_pipeline", monkeypatch, capsys, "--steps", 60)
+    found = re.findall(r"(\w+) +test accuracy (\d\.\d+)", shown.out)
+    assert len(found) == 7
+    assert all(float(value) > 0.6 for _, value in found), found
+
+
+@pytest.mark.slow
+def test_the_resnet_resumes_bit_for_bit_and_runs_on_two_devices(tmp_path):
+    write(tmp_path, cifar_files(records=8))
+    options = ("--data-dir", tmp_path, "--width", 2, "--depth", 10, "--batch", 8)
+    whole = run("cifar10_resnet", *options, "--steps", 6, "--checkpoint", tmp_path / "whole")
+    assert whole.returncode == 0, whole.stderr
+    part = run("cifar10_resnet", *options, "--steps", 3, "--checkpoint", tmp_path / "part")
+    assert part.returncode == 0, part.stderr
+    rest = run("cifar10_resnet", *options, "--steps", 6, "--checkpoint", tmp_path / "part")
+    assert "resumed at step 3" in rest.stderr
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "part").read_bytes()
+    both = run("cifar10_resnet", *options, "--steps", 6, devices=2)
+    assert both.returncode == 0, both.stderr
+    assert accuracy(both.stdout) == pytest.approx(accuracy(whole.stdout), abs=0.3)
+    other = run(
+        "cifar10_resnet",
+        *options[:-2],
+        "--batch",
+        8,
+        "--width",
+        4,
+        "--checkpoint",
+        tmp_path / "part",
+    )
+    assert other.returncode == 1
+    assert "another model" in other.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_shows_the_commands(script, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as end:
+        call(script, monkeypatch, capsys, "--help")
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"python examples/{script}.py" in shown
+    assert "Measured on" in shown
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "message"),
+    [
+        ("logistic_regression", ("--learning-rate", "-1"), "expected a positive number, got '-1'"),
+        ("logistic_regression", ("--learning-rate", "nan"), "expected a positive number"),
+        ("logistic_regression", ("--batch", "0"), "expected a positive whole number, got '0'"),
+        ("logistic_regression", ("--batch", "100000"), "more than the 1438 training images"),
+        ("logistic_regression", ("--data", "imagenet"), "invalid choice: 'imagenet'"),
+        ("logistic_regression", ("--optimizer", "adagrad"), "invalid choice: 'adagrad'"),
+        ("mnist_cnn", ("--beta", "1.5"), "expected a number from 0 to 1, got '1.5'"),
+        ("mnist_cnn", ("--data", "cifar10"), "use examples/cifar10_resnet.py"),
+        ("cifar10_resnet", ("--data", "mnist"), "--data must be cifar10, got mnist"),
+        ("cifar10_resnet", ("--depth", "19"), "invalid choice"),
+        ("cifar10_resnet", ("--batch", "9"), "must be a multiple of the 8 devices"),
+        ("cifar10_resnet", ("--checkpoint", "nowhere/file"), "there is no folder"),
+        ("optax_pipeline", ("--steps", "many"), "expected a positive whole number, got 'many'"),
+    ],
+)
+def test_bad_options_get_clear_errors(script, options, message, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as end:
+        call(script, monkeypatch, capsys, *options)
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_without_the_data_is_an_error_without_a_traceback(tmp_path, monkeypatch, capsys):
+    options = ("--data", "mnist", "--data-dir", tmp_path)
+    with pytest.raises(SystemExit) as end:
+        call("logistic_regression", monkeypatch, capsys, *options)
+    assert end.value.code == 1
+    assert f"no train-images-idx3-ubyte.gz in {tmp_path}" in capsys.readouterr().err
+
+
+def test_augmentation_shifts_by_at_most_the_padding_and_flips():
+    import jax
+    import numpy as np
+
+    augment = load_script("examples/cifar10_resnet.py").augment
+    image = np.arange(1, 1 + 32 * 32 * 3, dtype=np.float32).reshape(32, 32, 3)
+    padded = np.pad(image, ((2, 2), (2, 2), (0, 0)))
+    possible = {
+        part.tobytes(): flipped
+        for row in range(5)
+        for column in range(5)
+        for flipped in (False, True)
+        for part in [np.ascontiguousarray(padded[row : row + 32, column : column + 32])]
+        for part in [np.ascontiguousarray(part[:, ::-1]) if flipped else part]
+    }
+    images = np.asarray(jax.jit(augment)(jax.random.key(0), np.stack([image] * 200)))
+    flips = [possible[made.tobytes()] for made in images]
+    assert len({made.tobytes() for made in images}) > 40
+    assert 60 < sum(flips) < 140
