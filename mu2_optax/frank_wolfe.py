@@ -6,9 +6,9 @@ import optax
 
 from mu2_optax._checks import check_callable, check_gradient, check_params
 from mu2_optax._trees import cast_like, subtract, widened
-from mu2_optax.lmo import Oracle, checked_oracle
 from mu2_optax.momentum import DoubleMomentum, linear_momentum
 from mu2_optax.optimizers import mu2
+from mu2_optax.oracles import Oracle, checked_oracle
 
 
 def frank_wolfe(lmo: Oracle) -> optax.GradientTransformationExtraArgs:
