@@ -1,7 +1,12 @@
-"""Eight host devices for the whole suite: JAX reads the flag when it is first imported."""
+"""What the whole suite needs before anything else is imported."""
 
 import os
+import signal
 
+# Eight host devices: JAX reads the flag when it is first imported.
 FLAG = "--xla_force_host_platform_device_count"
 if FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}=8".strip()
+
+# A shell's background jobs, and whatever they start, ignore Ctrl-C; the tests of Ctrl-C need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
