@@ -6,8 +6,8 @@ Both run through functions that are compiled once, and both times leave the comp
 shown apart). All ways take turns in five rounds: the ratio is that of the fastest rounds, and
 beside it stands the median of each round's ratio. Batches are made-up numbers of MNIST's shape.
 The targets on a CPU, with `auto`: logistic regression (6 rates x 3 seeds x 938 steps) at most 0.35,
-the network at most 1.0. The results of a 2-core x86-64 CPU without GPU, which was busy with other
-work too, are in `benchmarks/results/sweep_throughput`; the run took about 8 minutes.
+the network at most 1.0. The results of a 2-core x86-64 CPU without GPU are in
+`benchmarks/results/sweep_throughput`; the run took about 4 minutes.
 """
 
 import argparse

@@ -63,8 +63,8 @@ def sweep(
     * ``"loop"``: one call per cell. A cell that raises is NaN in the result, with a warning, and
       does not take the others with it.
     * ``"auto"``: ``"loop"`` on a CPU if ``train`` contains a convolution, which XLA's CPU compiler
-      vectorises badly, and ``"vmap"`` everywhere else. Measured by
-      ``benchmarks/sweep_throughput.py``.
+      vectorises badly, and ``"vmap"`` everywhere else; on a CPU the rates are shared out between
+      the cores, a call each. Measured by ``benchmarks/sweep_throughput.py``.
 
     On a CPU, as many calls run at once as there are cores, at most 4.
 

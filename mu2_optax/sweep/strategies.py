@@ -55,12 +55,15 @@ def choose_layout(
     """Decides the block of one call; `sweep` documents the rule for ``"auto"``."""
     count = len(devices) if devices else 1
     platform = devices[0].platform if devices else _default_platform()
+    shares = 1
     if strategy == "auto":
         strategy = "loop" if platform == "cpu" and has_convolution else "vmap"
+        if platform == "cpu" and devices is None and chunk_size is None:
+            shares = _cores()  # a call per core: XLA runs small matrix products on one
     # Split the axis that leaves the fullest device with the fewest cells.
     sharded = 1 if seeds * ceil(points / count) <= ceil(seeds / count) * points else 0
     parts = (count, 1) if sharded == 0 else (1, count)
-    own_seeds, own_points = ceil(seeds / parts[0]), ceil(points / parts[1])
+    own_seeds, own_points = ceil(seeds / parts[0]), ceil(points / parts[1] / shares)
     lanes = own_seeds * own_points
     if strategy == "loop":
         own_seeds = own_points = lanes = 1

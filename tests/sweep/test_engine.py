@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sweep.conftest import make_cnn, make_logistic
 
-from mu2_optax.sweep import SweepInterrupted, sweep
+from mu2_optax.sweep import SweepInterrupted, strategies, sweep
 from mu2_optax.sweep.strategies import choose_layout
 
 RATES = [0.01, 0.1, 0.5, 1.0]
@@ -72,11 +72,12 @@ def test_a_sweep_equals_separate_runs_after_one_trace_and_one_compile(
     assert result.finished.all()
 
 
-def test_auto_loops_over_convolutions_and_vmaps_the_rest_on_cpu():
+def test_auto_loops_over_convolutions_and_vmaps_the_rest_on_cpu(monkeypatch):
+    monkeypatch.setattr(strategies, "_cores", lambda: 2)
     assert sweep(make_cnn(), [0.1], 1, progress=False).info["strategy"] == "loop"
     result = sweep(ok, RATES, 2, progress=False)
     assert result.info["strategy"] == "vmap"
-    assert result.info["block"] == [2, len(RATES)]
+    assert result.info["block"] == [2, -(-len(RATES) // 2)]  # a call for each of two cores
 
 
 @pytest.mark.parametrize("chunk_size", range(1, 20))
