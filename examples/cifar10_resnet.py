@@ -1,13 +1,14 @@
 """ResNet-18 on CIFAR-10, in Flax linen, over whatever devices there are, trained with μ²-SGD.
 
-The paper's setting is 25 epochs with batch 32, for which one wants an accelerator; a small one:
+The first command is the paper's setting, 25 epochs with batch 32, for which one wants an
+accelerator; the second only shows that it learns:
 
     python examples/cifar10_resnet.py
-    python examples/cifar10_resnet.py --width 8 --batch 128 --epochs 1    # SECONDS_SMALL
+    python examples/cifar10_resnet.py --width 4 --depth 10 --steps 500    # 82 s
 
-Measured on a 2-core x86-64 CPU, no GPU: the second command gives the test accuracy ACC_SMALL. The
-images are augmented in the jitted step (random crop with padding 2, random flip) before the
-gradient is evaluated, so that both evaluations see the same augmented batch. With
+Measured on a 2-core x86-64 CPU, no GPU: the second command gives the test accuracy 0.2665; the
+first was not run. The images are augmented in the jitted step (random crop with padding 2, random
+flip) before the gradient is evaluated, so that both evaluations see the same augmented batch. With
 ``--checkpoint FILE`` the state is saved after each epoch, and a command that finds the file goes on
 from it, bit for bit. The batch is split over the devices, for example
 

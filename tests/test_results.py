@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from loading import ROOT, load_script
+from tiny_data import cifar_files, write
 
 RESULTS = ROOT / "benchmarks" / "results"
 COLUMNS = [
@@ -155,6 +156,67 @@ def test_the_convex_experiment_runs_from_end_to_end_and_resumes(tmp_path, monkey
     rows = convex.records.read_rows(tmp_path / "results.csv")
     assert len(rows) == 2 * 2 * 2
     assert {row["gradient_evaluations"] for row in rows} == {4, 8}
+
+
+def test_the_cnn_experiment_stops_in_time_and_goes_on(tmp_path, monkeypatch, capsys):
+    nonconvex = load_script("benchmarks/paper/nonconvex.py")
+    options = ["--data", "digits", "--seeds", "2", "--lrs", "0.1", "--steps", "2"]
+    options += ["--optimizers", "sgd,schedule_free_sgd", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["nonconvex.py", *options])
+    run_cell = nonconvex.network.run_cell
+
+    def killed(task, steps, rate, seed, count):
+        if seed == 1:
+            raise KeyboardInterrupt
+        return run_cell(task, steps, rate, seed, count)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nonconvex.network, "run_cell", killed)
+        with pytest.raises(KeyboardInterrupt):
+            nonconvex.main()
+    assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 2
+    capsys.readouterr()
+    nonconvex.main()
+    assert capsys.readouterr().out.count("seed 1") == 2
+    rows = nonconvex.records.read_rows(tmp_path / "results.csv")
+    assert len(rows) == 4
+    assert all(np.isfinite(row["test_loss"]) for row in rows)
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_the_comparison_of_peers_counts_steps_and_evaluations(tmp_path, monkeypatch, capsys):
+    robustness = load_script("benchmarks/robustness.py")
+    options = ["--data", "digits", "--seeds", "1", "--lrs", "0.1,1", "--steps", "6"]
+    options += ["--optimizers", "mu2_sgd,sgd", "--out", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["robustness.py", *options])
+    robustness.main()
+    rows = rows_of(tmp_path)
+    kinds = {(row["optimizer"], row["steps"], row["gradient_evaluations"]) for row in rows}
+    assert kinds == {("mu2_sgd", "6", "12"), ("mu2_sgd", "3", "6"), ("sgd", "6", "6")}
+    assert (tmp_path / "measures.csv").is_file()
+    assert "sensitivity" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_cifar_experiment_runs_on_tiny_data(tmp_path, monkeypatch):
+    cifar10 = load_script("benchmarks/paper/cifar10.py")
+    write(tmp_path / "data", cifar_files(records=8))
+    options = [
+        "--data-dir",
+        str(tmp_path / "data"),
+        "--width",
+        "2",
+        "--depth",
+        "10",
+        "--batch",
+        "8",
+    ]
+    options += ["--steps", "2", "--seeds", "1", "--lrs", "0.1", "--out", str(tmp_path / "out")]
+    options += ["--optimizers", "mu2_sgd,schedule_free_sgd"]
+    monkeypatch.setattr("sys.argv", ["cifar10.py", *options])
+    cifar10.main()
+    assert len(rows_of(tmp_path / "out")) == 2
 
 
 def test_the_command_in_a_run_file_hides_the_folder_of_the_data():

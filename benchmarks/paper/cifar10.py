@@ -1,6 +1,6 @@
 """The paper's CIFAR-10 experiment: a ResNet, momenta fixed at γ = 0.1 and β = 0.9.
 
-The paper's setting, for an accelerator, and one that a small CPU can do:
+The paper's setting, for an accelerator, and a small one:
 
     python benchmarks/paper/cifar10.py --width 64 --epochs 25 --batch 32
     python benchmarks/paper/cifar10.py --width 4 --epochs 1 --batch 128 --seeds 1
