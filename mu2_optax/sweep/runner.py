@@ -1,7 +1,10 @@
 """Covering the grid with calls, and running them on a few threads."""
 
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from math import ceil
 from typing import Any
 
@@ -36,7 +39,8 @@ def run_blocks(
 ) -> Iterator[tuple[Block, Any, Exception | None]]:
     """Runs the blocks on a few threads; yields each as it finishes.
 
-    On Ctrl-C the blocks that are running finish and are yielded, and then it raises.
+    On Ctrl-C the blocks that are running finish and are yielded, and then it raises; a second
+    Ctrl-C raises at once.
 
     Args:
       run: Runs one block.
@@ -47,31 +51,48 @@ def run_blocks(
     Yields:
       The block, what ``run`` returned, and the error if it failed.
     """
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="sweep")
     pending: dict[Future[Any], Block] = {}
     waiting = iter(todo)
-    interrupt: KeyboardInterrupt | None = None
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="sweep")
     try:
-        while True:
-            while len(pending) < workers and (block := next(waiting, None)) is not None:
-                pending[pool.submit(run, block)] = block
-            if not pending:
-                break
-            try:
-                done = wait(pending, return_when=FIRST_COMPLETED).done
-            except KeyboardInterrupt as signal:
-                interrupt, waiting = signal, iter(())
-                done = wait(pending).done
-            for future in done:
-                block, failure = pending.pop(future), future.exception()
-                if failure is None:
-                    yield block, future.result(), None
-                elif isinstance(failure, Exception) and may_fail > 0:
-                    may_fail -= 1
-                    yield block, None, failure
-                else:
-                    raise failure
+        with _first_interrupt_noted() as interrupted:
+            while True:
+                while not interrupted.is_set() and len(pending) < workers:
+                    if (block := next(waiting, None)) is None:
+                        break
+                    pending[pool.submit(run, block)] = block
+                if not pending:
+                    break
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    block, failure = pending.pop(future), future.exception()
+                    if failure is None:
+                        yield block, future.result(), None
+                    elif isinstance(failure, Exception) and may_fail > 0:
+                        may_fail -= 1
+                        yield block, None, failure
+                    else:
+                        raise failure
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-    if interrupt is not None:
-        raise interrupt
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _first_interrupt_noted() -> Iterator[threading.Event]:
+    """Within it, the first Ctrl-C only sets the event, wherever it arrives; the next is as ever."""
+    noted = threading.Event()
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield noted  # Ctrl-C does not come here, or is ignored, or ends the process
+        return
+
+    def note(number: int, frame: Any) -> None:
+        noted.set()
+        signal.signal(signal.SIGINT, usual)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -1,6 +1,7 @@
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 from sweep.conftest import make_cnn, make_logistic
 
 from mu2_optax.sweep import SweepInterrupted, strategies, sweep
+from mu2_optax.sweep.runner import run_blocks
 from mu2_optax.sweep.strategies import choose_layout
 
 RATES = [0.01, 0.1, 0.5, 1.0]
@@ -211,6 +213,40 @@ def test_ctrl_c_keeps_what_has_finished():
     assert (result.metrics["loss"][finished, 0] == rates[finished]).all()
     assert np.isnan(result.metrics["loss"][~finished]).all()
     assert result.diverged().sum() == 0  # what has not been run has not diverged
+
+
+def interrupt_in_the_first_block(times):
+    """What `run_blocks` yields when Ctrl-C comes while its first block is being recorded."""
+    seen = []
+    usual = signal.getsignal(signal.SIGINT)
+
+    def record_all():
+        for block, value, _ in run_blocks(lambda block: block, range(10), 2, 0):
+            assert value == block
+            seen.append(block)
+            for _ in range(times if len(seen) == 1 else 0):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        record_all()
+    assert signal.getsignal(signal.SIGINT) is usual
+    return sorted(seen)
+
+
+def test_ctrl_c_between_two_cells_loses_none_that_is_running():
+    assert interrupt_in_the_first_block(times=1) == [0, 1]
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    assert len(interrupt_in_the_first_block(times=2)) == 1
+
+
+def test_in_another_thread_a_sweep_leaves_the_signals_alone():
+    usual = signal.getsignal(signal.SIGINT)
+    with ThreadPoolExecutor() as pool:
+        blocks = pool.submit(lambda: list(run_blocks(lambda block: block, range(3), 2, 0)))
+    assert len(blocks.result()) == 3
+    assert signal.getsignal(signal.SIGINT) is usual
 
 
 def test_arrays_that_train_closes_over_are_not_compiled_in():
