@@ -89,6 +89,8 @@ def run_logistic(args: argparse.Namespace, data: datasets.Data, out: Path) -> li
 def run_cnn(args: argparse.Namespace, data: datasets.Data, out: Path) -> list[records.Row]:
     """The paper's CNN; as many seeds as are complete."""
     known = records.read_rows(args.known) if args.known.is_file() and not args.fresh else []
+    if (out / "results.csv").is_file():
+        known += records.read_rows(out / "results.csv")
     deadline = time.monotonic() + 60 * args.minutes if args.minutes else float("inf")
     pairs = budgets(args.optimizers, args.steps or nonconvex.steps_per_epoch(data))
     rows = network.run_grid(
@@ -166,15 +168,18 @@ def main() -> None:
         print("no seed is complete yet: run the command again to go on")
         return
     report(rows, out, subject)
+    finished = len({row["seed"] for row in rows})
     records.write_run(
         out / "run.json",
         data=args.data,
         images=[len(data.train_y), len(data.test_y)],
-        seeds=len({row["seed"] for row in rows}),
+        seeds=finished,
         taken_from=None if args.fresh or not args.known.is_file() else f"{kind}_{name}",
     )
-    shutil.rmtree(out / "journal", ignore_errors=True)
-    print(f"wrote {out}")
+    if finished == args.seeds:
+        shutil.rmtree(out / "journal", ignore_errors=True)
+        (out / "journal.jsonl").unlink(missing_ok=True)
+    print(f"wrote {out} with {finished} of {args.seeds} seeds")
 
 
 if __name__ == "__main__":

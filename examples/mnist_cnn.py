@@ -12,6 +12,7 @@ and the one that passes this on to the optimizer.
 import argparse
 import sys
 import time
+from functools import partial
 
 import data as datasets
 import jax
@@ -36,14 +37,18 @@ class CNN(nnx.Module):
     """Conv 20 – pool – conv 50 – pool – dense 50 – BatchNorm – ReLU – dense 10."""
 
     def __init__(self, height: int, width: int, *, rngs: nnx.Rngs):
+        # As in the paper's PyTorch code: uniform in ±1/√fan_in, a third of Flax's variance.
+        kernel_init = nnx.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+        Conv = partial(nnx.Conv, kernel_init=kernel_init, rngs=rngs)
+        Linear = partial(nnx.Linear, kernel_init=kernel_init, rngs=rngs)
         side = 5 if min(height, width) >= 16 else 3  # digits are only 8×8
         kernel = (side, side)
-        self.conv1 = nnx.Conv(1, 20, kernel, padding="VALID", rngs=rngs)
-        self.conv2 = nnx.Conv(20, 50, kernel, padding="VALID" if side == 5 else "SAME", rngs=rngs)
+        self.conv1 = Conv(1, 20, kernel, padding="VALID")
+        self.conv2 = Conv(20, 50, kernel, padding="VALID" if side == 5 else "SAME")
         after = lambda n: ((n - side + 1) // 2 - (side - 1 if side == 5 else 0)) // 2
-        self.dense1 = nnx.Linear(after(height) * after(width) * 50, 50, rngs=rngs)
+        self.dense1 = Linear(after(height) * after(width) * 50, 50)
         self.norm = nnx.BatchNorm(50, momentum=0.9, rngs=rngs)
-        self.dense2 = nnx.Linear(50, 10, rngs=rngs)
+        self.dense2 = Linear(50, 10)
 
     def __call__(self, images: jax.Array) -> jax.Array:
         """Logits of images (count, height, width)."""

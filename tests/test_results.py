@@ -185,9 +185,10 @@ def test_the_cnn_experiment_stops_in_time_and_goes_on(tmp_path, monkeypatch, cap
 
 
 @pytest.mark.slow
-def test_the_comparison_of_peers_counts_steps_and_evaluations(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("task", ["logistic", "cnn"])
+def test_the_comparison_of_peers_counts_steps_and_evaluations(task, tmp_path, monkeypatch, capsys):
     robustness = load_script("benchmarks/robustness.py")
-    options = ["--data", "digits", "--seeds", "1", "--lrs", "0.1,1", "--steps", "6"]
+    options = ["--task", task, "--data", "digits", "--seeds", "1", "--lrs", "0.1,1", "--steps", "6"]
     options += ["--optimizers", "mu2_sgd,sgd", "--out", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["robustness.py", *options])
     robustness.main()
@@ -196,6 +197,10 @@ def test_the_comparison_of_peers_counts_steps_and_evaluations(tmp_path, monkeypa
     assert kinds == {("mu2_sgd", "6", "12"), ("mu2_sgd", "3", "6"), ("sgd", "6", "6")}
     assert (tmp_path / "measures.csv").is_file()
     assert "sensitivity" in capsys.readouterr().out
+    assert not list(tmp_path.glob("journal*"))
+    if task == "cnn":  # what is in the results is not run again
+        robustness.main()
+        assert "seed 0" not in capsys.readouterr().out
 
 
 @pytest.mark.slow
