@@ -44,9 +44,27 @@ def mean_accuracies(folder, **values):
     return {key: float(np.mean(accuracies)) for key, accuracies in found.items()}
 
 
-def test_there_are_results():
-    names = {folder.name for folder in EXPERIMENTS}
-    assert {"convex_mnist", "convex_fashion_mnist"} <= names
+PAPER = {"mu2_sgd", "mu2_extra_sgd", "adam", *BASELINES}
+PEERS = {"mu2_adam", "schedule_free_sgd", "schedule_free_adamw", "prodigy", "dog"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "optimizers", "rates", "seeds"),
+    [
+        ("convex_mnist", PAPER, 9, 3),
+        ("convex_fashion_mnist", PAPER, 9, 3),
+        ("nonconvex_mnist", PAPER | {"schedule_free_sgd"}, 6, 3),
+        ("cifar10", {"mu2_sgd", "storm", "sgd", "momentum", "adam", "schedule_free_sgd"}, 6, 1),
+        ("robustness_logistic_mnist", PAPER - {"storm", "anytime_sgd"} | PEERS, 9, 3),
+        ("robustness_logistic_fashion_mnist", PAPER - {"storm", "anytime_sgd"} | PEERS, 9, 3),
+        ("robustness_cnn_mnist", PAPER - {"storm", "anytime_sgd"} | PEERS, 6, 3),
+    ],
+)
+def test_each_experiment_was_run_as_a_whole(folder, optimizers, rates, seeds):
+    rows = rows_of(folder)
+    assert {row["optimizer"] for row in rows} == optimizers
+    assert len({row["learning_rate"] for row in rows}) == rates
+    assert len({row["seed"] for row in rows}) == seeds
 
 
 @pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
@@ -182,6 +200,9 @@ def test_the_cnn_experiment_stops_in_time_and_goes_on(tmp_path, monkeypatch, cap
     assert len(rows) == 4
     assert all(np.isfinite(row["test_loss"]) for row in rows)
     assert not (tmp_path / "journal.jsonl").exists()
+    monkeypatch.setattr(nonconvex, "BATCH", 32)
+    with pytest.raises(SystemExit, match="holds runs with batch 64, not 32: choose another folder"):
+        nonconvex.main()
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
-"""The paper's CIFAR-10 experiment: a ResNet, momenta fixed at γ = 0.1 and β = 0.9.
+r"""The paper's CIFAR-10 experiment: a ResNet, momenta fixed at γ = 0.1 and β = 0.9.
 
-The paper's setting, for an accelerator, and a small one:
+The paper's setting, for an accelerator, and a small one, less than an hour on two cores:
 
-    python benchmarks/paper/cifar10.py --width 64 --epochs 25 --batch 32
-    python benchmarks/paper/cifar10.py --width 4 --epochs 1 --batch 128 --seeds 1
+    python benchmarks/paper/cifar10.py --out cifar10_full
+    python benchmarks/paper/cifar10.py --width 8 --steps 600 --seeds 1 \
+        --optimizers mu2_sgd,storm,sgd,momentum,adam,schedule_free_sgd
 
 Random crop with padding 2 and random flip, learning rates from 1e-4 to 10. It writes
 ``results.csv`` (a row per run), ``results.json``, ``figure.png`` and ``run.json`` into

@@ -184,6 +184,7 @@ def run_experiment(
     """Runs a grid and writes its rows, its picture and how it was run."""
     deadline = time.monotonic() + 60 * args.minutes if args.minutes else float("inf")
     journal, results = out / "journal.jsonl", out / "results.csv"
+    _check_setting(out / "run.json", facts)
     known = records.read_rows(results) if results.is_file() else []
     rows = run_grid(task, optimizers, args.lrs, args.seeds, journal, known, deadline)
     finished = complete_seeds(rows, optimizers, args.lrs)
@@ -199,6 +200,21 @@ def run_experiment(
     if finished == args.seeds:
         journal.unlink(missing_ok=True)
     print(f"wrote {out} with {finished} of {args.seeds} seeds")
+
+
+def _check_setting(path: Path, facts: dict[str, Any]) -> None:
+    """Refuses to go on from runs of another network, batch or data set; else notes the setting."""
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        records.write_run(path, seeds=0, **facts)
+        return
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for name, value in facts.items():
+        if found.get(name) != value:
+            raise SystemExit(
+                f"{path.parent} holds runs with {name} {found.get(name)}, not {value}: "
+                "choose another folder with --out"
+            )
 
 
 def _key(row: Row) -> tuple[Any, ...]:
