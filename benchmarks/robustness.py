@@ -60,9 +60,14 @@ def budgets(optimizers: tuple[str, ...], steps: int) -> list[tuple[str, int]]:
     return pairs + [(name, steps // GRADIENTS[name]) for name, _ in pairs if GRADIENTS[name] > 1]
 
 
+def known_rows(args: argparse.Namespace) -> list[records.Row]:
+    """The runs that ``benchmarks/paper`` has made in the same setting."""
+    return records.read_rows(args.known) if args.known.is_file() and not args.fresh else []
+
+
 def run_logistic(args: argparse.Namespace, data: datasets.Data, out: Path) -> list[records.Row]:
     """Logistic regression, constrained and not."""
-    known = records.read_rows(args.known) if args.known.is_file() and not args.fresh else []
+    known = known_rows(args)
     rows = []
     for projection in PROJECTIONS:
         for name, steps in budgets(args.optimizers, args.steps or convex.STEPS):
@@ -88,7 +93,7 @@ def run_logistic(args: argparse.Namespace, data: datasets.Data, out: Path) -> li
 
 def run_cnn(args: argparse.Namespace, data: datasets.Data, out: Path) -> list[records.Row]:
     """The paper's CNN; as many seeds as are complete."""
-    known = records.read_rows(args.known) if args.known.is_file() and not args.fresh else []
+    known = known_rows(args)
     if (out / "results.csv").is_file():
         known += records.read_rows(out / "results.csv")
     deadline = time.monotonic() + 60 * args.minutes if args.minutes else float("inf")

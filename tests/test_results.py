@@ -205,6 +205,18 @@ def test_the_cnn_experiment_stops_in_time_and_goes_on(tmp_path, monkeypatch, cap
         nonconvex.main()
 
 
+def test_a_network_sees_every_image_once_an_epoch_in_an_order_of_the_seed():
+    shuffled = load_script("benchmarks/paper/nonconvex.py").network.shuffled
+    batches = list(shuffled(images=10, batch=4, seed=3, count=5))
+    assert [len(rows) for rows in batches] == [4] * 5
+    first, second = np.split(np.concatenate(batches), 2)
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert list(first) != list(second)
+    longer = list(shuffled(images=10, batch=4, seed=3, count=8))
+    np.testing.assert_array_equal(longer[:5], batches)  # more steps go on with the same batches
+    assert (longer[0] != next(shuffled(images=10, batch=4, seed=4, count=8))).any()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["logistic", "cnn"])
 def test_the_comparison_of_peers_counts_steps_and_evaluations(task, tmp_path, monkeypatch, capsys):

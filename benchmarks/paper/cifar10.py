@@ -65,13 +65,9 @@ def make_task(data: Data, *, depth: int, width: int, batch: int) -> network.Task
         return mu2_optax.linen.recalibrate(forward, variables, some)
 
     def batches(seed: int, count: int) -> Any:
-        rng = np.random.default_rng(seed)
-        epochs = -(-count * batch // len(data.train_y))
-        order = np.concatenate([rng.permutation(len(data.train_y)) for _ in range(epochs)])
         key = jax.random.key(seed)
-        for index in range(count):
-            rows = jnp.asarray(order[index * batch : (index + 1) * batch])
-            yield jax.random.fold_in(key, index), rows
+        for index, rows in enumerate(network.shuffled(len(data.train_y), batch, seed, count)):
+            yield jax.random.fold_in(key, index), jnp.asarray(rows)
 
     return network.Task(init, loss, measure, recalibrated, batches)
 

@@ -43,6 +43,14 @@ class Task(NamedTuple):
     batches: Callable[[int, int], Iterator[Any]]
 
 
+def shuffled(images: int, batch: int, seed: int, count: int) -> Iterator[Any]:
+    """The rows of ``count`` batches: all images in a new order in each epoch, none left over."""
+    rng = np.random.default_rng(seed)
+    epochs = -(-count * batch // images)
+    order = np.concatenate([rng.permutation(images) for _ in range(epochs)])
+    return (order[start : start + batch] for start in range(0, count * batch, batch))
+
+
 def make_steps(task: Task, optimizer: str) -> tuple[Any, Any]:
     """The compiled first state of an optimizer, and its compiled step."""
     momentum = mu2_optax.fixed_momentum()

@@ -66,11 +66,7 @@ def make_task(data: Data) -> network.Task:
         return nnx.as_pure(nnx.split(model, nnx.Param, ...)[2])
 
     def batches(seed: int, count: int) -> Any:
-        rng = np.random.default_rng(seed)
-        epochs = -(-count * BATCH // len(data.train_y))
-        order = np.concatenate([rng.permutation(len(data.train_y)) for _ in range(epochs)])
-        for index in range(count):
-            yield jnp.asarray(order[index * BATCH : (index + 1) * BATCH])
+        return map(jnp.asarray, network.shuffled(len(data.train_y), BATCH, seed, count))
 
     return network.Task(init, loss, measure, recalibrated, batches)
 
