@@ -107,7 +107,7 @@ def main() -> None:
         "settings": {
             "seeds": SEEDS,
             "learning rate": LEARNING_RATE,
-            "momentum": "fixed_momentum(gamma=0.1, beta=0.9)",
+            "momentum": "fixed_momentum(beta=0.9, gamma=0.1)",
             "batch": 64,
             "machine": "2-core x86-64 CPU, no GPU",
         },

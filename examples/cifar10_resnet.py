@@ -173,7 +173,7 @@ def main():
     variables = jax.jit(partial(model.init, train=True))(
         jax.random.key(args.seed), jnp.asarray(data.train_x[:1])
     )
-    momentum = mu2_optax.fixed_momentum(args.gamma, args.beta)
+    momentum = mu2_optax.fixed_momentum(beta=args.beta, gamma=args.gamma)
     state = mu2_optax.linen.TrainState.create(
         apply_fn=model.apply,
         params=variables["params"],

@@ -101,7 +101,7 @@ def main():
     start = time.perf_counter()
     model = nn.Dense(10)
     params = model.init(jax.random.key(args.seed), train_x[:1])["params"]
-    ball = mu2_optax.per_tensor(mu2_optax.l2_ball(args.radius or (3.0 if small else 1.0)))
+    ball = mu2_optax.per_tensor(mu2_optax.onto_l2_ball(args.radius or (3.0 if small else 1.0)))
     tx = OPTIMIZERS[args.optimizer](args.learning_rate, ball)
     state = mu2_optax.linen.TrainState.create(apply_fn=model.apply, params=ball(params), tx=tx)
 

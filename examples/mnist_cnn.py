@@ -123,7 +123,7 @@ def main():
 
     start = time.perf_counter()
     model = CNN(*data.train_x.shape[1:], rngs=nnx.Rngs(args.seed))
-    momentum = mu2_optax.fixed_momentum(args.gamma, args.beta)
+    momentum = mu2_optax.fixed_momentum(beta=args.beta, gamma=args.gamma)
     tx = mu2_optax.mu2_sgd(args.learning_rate, momentum)
     optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
 

@@ -126,7 +126,7 @@ def gradient_accumulation(batches):
 
 def early_stopping(batches):
     """Stops when the norm of the estimate d is small; a stochastic gradient's norm never is."""
-    ball = mu2_optax.l2_ball(10.0, center=init_params())
+    ball = mu2_optax.onto_l2_ball(10.0, center=init_params())
     tx = mu2_optax.mu2_sgd(0.3, mu2_optax.linear_momentum(), projection=ball)
 
     def step(params, state, batch):

@@ -1,36 +1,67 @@
 """μ² (double momentum) optimizers for JAX, as Optax transforms.
 
 The gradient estimate gets less noisy as training goes on, so that one learning rate works over
-orders of magnitude.
+orders of magnitude. Submodules: `lmo` (linear minimization oracles), `theory` (the theorems as
+functions), `stopping`, `estimates` (of other operators than the gradient); and, loaded on first
+use, `nnx`, `linen` and `checkpoint` (Flax), and `sweep`.
 """
 
-from mu2_optax.anytime import AnytimeState as AnytimeState
-from mu2_optax.anytime import anytime as anytime
-from mu2_optax.corrected import CorrectedMomentumState as CorrectedMomentumState
-from mu2_optax.corrected import corrected_momentum as corrected_momentum
-from mu2_optax.extragradient import Mu2ExtraState as Mu2ExtraState
-from mu2_optax.extragradient import mu2_extra_sgd as mu2_extra_sgd
-from mu2_optax.frank_wolfe import frank_wolfe as frank_wolfe
-from mu2_optax.frank_wolfe import mu2_frank_wolfe as mu2_frank_wolfe
-from mu2_optax.gradients import accumulate as accumulate
-from mu2_optax.gradients import bind as bind
-from mu2_optax.gradients import grad_pair as grad_pair
-from mu2_optax.guard import RejectNonfiniteState as RejectNonfiniteState
-from mu2_optax.guard import reject_nonfinite as reject_nonfinite
-from mu2_optax.momentum import DoubleMomentum as DoubleMomentum
-from mu2_optax.momentum import fixed_momentum as fixed_momentum
-from mu2_optax.momentum import linear_momentum as linear_momentum
-from mu2_optax.momentum import polynomial_momentum as polynomial_momentum
-from mu2_optax.momentum import uniform_momentum as uniform_momentum
-from mu2_optax.momentum import weighted_momentum as weighted_momentum
-from mu2_optax.optimizers import Mu2State as Mu2State
-from mu2_optax.optimizers import anytime_sgd as anytime_sgd
-from mu2_optax.optimizers import mu2 as mu2
-from mu2_optax.optimizers import mu2_sgd as mu2_sgd
-from mu2_optax.optimizers import storm as storm
-from mu2_optax.projections import l2_ball as l2_ball
-from mu2_optax.projections import per_tensor as per_tensor
-from mu2_optax.projections import projected as projected
-from mu2_optax.ratio import WeightRatio as WeightRatio
+import importlib
+import importlib.metadata
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from mu2_optax import estimates as estimates
+from mu2_optax import lmo as lmo
+from mu2_optax import stopping as stopping
+from mu2_optax import theory as theory
+from mu2_optax._anytime import AnytimeState as AnytimeState
+from mu2_optax._anytime import anytime as anytime
+from mu2_optax._corrected import CorrectedMomentumState as CorrectedMomentumState
+from mu2_optax._corrected import corrected_momentum as corrected_momentum
+from mu2_optax._extragradient import Mu2ExtraState as Mu2ExtraState
+from mu2_optax._extragradient import mu2_extra_sgd as mu2_extra_sgd
+from mu2_optax._frank_wolfe import frank_wolfe as frank_wolfe
+from mu2_optax._frank_wolfe import mu2_frank_wolfe as mu2_frank_wolfe
+from mu2_optax._guard import RejectNonfiniteState as RejectNonfiniteState
+from mu2_optax._guard import reject_nonfinite as reject_nonfinite
+from mu2_optax._momentum import DoubleMomentum as DoubleMomentum
+from mu2_optax._momentum import fixed_momentum as fixed_momentum
+from mu2_optax._momentum import linear_momentum as linear_momentum
+from mu2_optax._momentum import polynomial_momentum as polynomial_momentum
+from mu2_optax._momentum import uniform_momentum as uniform_momentum
+from mu2_optax._momentum import weighted_momentum as weighted_momentum
+from mu2_optax._optimizers import Mu2State as Mu2State
+from mu2_optax._optimizers import anytime_sgd as anytime_sgd
+from mu2_optax._optimizers import mu2 as mu2
+from mu2_optax._optimizers import mu2_sgd as mu2_sgd
+from mu2_optax._optimizers import storm as storm
+from mu2_optax._projections import onto_l2_ball as onto_l2_ball
+from mu2_optax._projections import per_tensor as per_tensor
+from mu2_optax._projections import projected as projected
+from mu2_optax._same_sample import accumulate as accumulate
+from mu2_optax._same_sample import bind as bind
+from mu2_optax._same_sample import grad_pair as grad_pair
+from mu2_optax._weights import RatioMemory as RatioMemory
+from mu2_optax._weights import Weight as Weight
+from mu2_optax._weights import WeightRatio as WeightRatio
+
+if TYPE_CHECKING:
+    from mu2_optax import checkpoint as checkpoint
+    from mu2_optax import linen as linen
+    from mu2_optax import nnx as nnx
+    from mu2_optax import sweep as sweep
+
+__version__ = importlib.metadata.version("mu2-optax")
+
+_LOADED_ON_FIRST_USE = ("checkpoint", "linen", "nnx", "sweep")
+
+
+def __getattr__(name: str) -> Any:
+    """Loads the submodules that need an extra, or that most programs do not use."""
+    if name in _LOADED_ON_FIRST_USE:
+        return importlib.import_module(f"mu2_optax.{name}")
+    raise AttributeError(f"module 'mu2_optax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LOADED_ON_FIRST_USE])

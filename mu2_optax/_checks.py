@@ -13,21 +13,70 @@ import optax
 
 
 def check_unit_interval(name: str, value: Any) -> None:
-    """Requires a concrete ``value`` to lie in [0, 1]."""
-    if _is_concrete(name, value) and not 0 <= float(value) <= 1:  # NaN fails the comparison too
-        raise ValueError(
-            f"`{name}` must lie in [0, 1], got {value}; pass a schedule for a value that changes "
-            "with time."
+    """Requires a concrete number to lie in [0, 1]; schedules pass."""
+    if not callable(value) and _is_concrete(name, value, "a number or a schedule"):
+        _check_single(name, value)
+        if not 0 <= float(value) <= 1:  # NaN fails the comparison too
+            raise ValueError(
+                f"`{name}` must lie in [0, 1], got {value}; pass a schedule for a value that "
+                "changes with time."
+            )
+
+
+def check_rate(name: str, value: Any) -> None:
+    """Requires a concrete number to be finite and not negative; schedules pass."""
+    if not callable(value) and _is_concrete(name, value, "a number or a schedule"):
+        _check_single(name, value)
+        check_nonnegative(
+            name,
+            value,
+            "pass a number such as 0.1, or a schedule for a value that changes with time.",
         )
 
 
-def check_nonnegative(name: str, value: Any) -> None:
-    """Requires a concrete ``value`` to be finite and not negative."""
-    if _is_concrete(name, value) and not 0 <= float(value) < np.inf:
+def check_nonnegative(name: str, value: Any, remedy: str) -> None:
+    """Requires concrete numbers to be finite and not negative."""
+    if _is_concrete(name, value) and not (np.all(np.asarray(value) >= 0) and _finite(value)):
+        raise ValueError(f"`{name}` must be finite and not negative, got {value}; {remedy}")
+
+
+def check_positive(name: str, value: Any, remedy: str) -> None:
+    """Requires concrete numbers to be finite and greater than 0."""
+    if _is_concrete(name, value) and not (np.all(np.asarray(value) > 0) and _finite(value)):
+        raise ValueError(f"`{name}` must be finite and greater than 0, got {value}; {remedy}")
+
+
+def check_steps(name: str, value: Any) -> None:
+    """Requires concrete numbers to be whole and at least 1."""
+    if not _is_concrete(name, value):
+        return
+    number = np.asarray(value)
+    if not (np.all(number >= 1) and _finite(value) and np.all(number == np.floor(number))):
         raise ValueError(
-            f"`{name}` must be finite and not negative, got {value}; pass a number such as 0.1, or "
-            "a schedule for a value that changes with time."
+            f"`{name}` must be a whole number of at least 1, got {value}; it counts steps."
         )
+
+
+def check_iterations(name: str, value: Any) -> None:
+    """Requires an integer of at least 1, because a loop of that length is compiled."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"`{name}` must be an integer of at least 1, got {value!r}.")
+
+
+def check_probability(name: str, value: Any) -> None:
+    """Requires a concrete number to lie strictly between 0 and 1."""
+    if _is_concrete(name, value) and not (0 < float(value) < 1):
+        raise ValueError(
+            f"`{name}` must lie strictly between 0 and 1, got {value}; it is the chance that the "
+            "bound fails, for example 0.05."
+        )
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Requires ``value`` to be one of ``choices``."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"`{name}` must be one of {listed}, got {value!r}.")
 
 
 def check_transform(name: str, value: Any) -> None:
@@ -119,17 +168,27 @@ def check_leading_axis(name: str, tree: Any, least: int, remedy: str) -> int:
     return lengths.pop()
 
 
-def _is_concrete(name: str, value: Any) -> bool:
-    if callable(value) or isinstance(value, jax.core.Tracer):
+def _is_concrete(name: str, value: Any, kind: str = "a number") -> bool:
+    """Whether ``value`` can be read: a number, and not a tracer."""
+    if isinstance(value, jax.core.Tracer):
         return False
-    if not isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)):
-        raise TypeError(f"`{name}` must be a number or a schedule, got {value!r}.")
+    if isinstance(value, bool) or not isinstance(
+        value, int | float | np.generic | np.ndarray | jax.Array
+    ):
+        raise TypeError(f"`{name}` must be {kind}, got {value!r}.")
+    return True
+
+
+def _check_single(name: str, value: Any) -> None:
     if np.ndim(value) != 0:
         raise ValueError(
             f"`{name}` must be a single number, got an array of shape {np.shape(value)}; use "
             "`jax.vmap` over the function that builds the optimizer to try several values at once."
         )
-    return True
+
+
+def _finite(value: Any) -> bool:
+    return bool(np.all(np.isfinite(np.asarray(value, dtype=float))))
 
 
 def _is_masked(node: Any) -> bool:

@@ -77,6 +77,11 @@ def scaled(scalar: jax.Array, tree: Any) -> Any:
     return jax.tree.map(lambda a: scalar.astype(a.dtype) * a, tree)
 
 
+def inverse_or_zero(norm: jax.Array) -> jax.Array:
+    """1/norm, and 0 for a norm of zero."""
+    return jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
+
+
 def add(a: Any, b: Any) -> Any:
     """``a + b``, leaf by leaf."""
     return jax.tree.map(jnp.add, a, b)

@@ -11,6 +11,10 @@ try:
 except ImportError as error:
     raise ImportError("`mu2_optax.checkpoint` needs Flax: pip install 'mu2-optax[flax]'") from error
 
+__all__ = [
+    "from_bytes",
+]
+
 Tree = TypeVar("Tree")
 
 

@@ -13,15 +13,24 @@ import optax
 
 from mu2_optax._checks import (
     check_callable,
+    check_gradient,
     check_like,
     check_params,
     check_stored,
-    check_unit_interval,
 )
+from mu2_optax._corrected import carried_correction
+from mu2_optax._same_sample import GradFn
 from mu2_optax._trees import add, cast_like, stored_copy, wide_zeros, widened
-from mu2_optax.corrected import carried_correction
-from mu2_optax.gradients import GradFn
-from mu2_optax.schedules import ScalarOrSchedule, as_schedule, weight_at
+from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight, check_weight
+
+__all__ = [
+    "CorrectedEstimate",
+    "CorrectedEstimateState",
+    "Operator",
+    "corrected_estimate",
+    "hessian_diagonal",
+    "hessian_vector_product",
+]
 
 Operator: TypeAlias = Callable[[Any, Any], Any]
 """A function of (params, batch) whose result is a tree of floating-point arrays."""
@@ -34,11 +43,13 @@ class CorrectedEstimateState(NamedTuple):
       t: The number of updates made.
       x: The params of the last update.
       value: The estimate there.
+      beta_memory: What ``beta`` remembers; None for a number or a schedule.
     """
 
     t: jax.Array
     x: Any
     value: Any
+    beta_memory: Any = None
 
 
 class CorrectedEstimate(NamedTuple):
@@ -54,7 +65,7 @@ class CorrectedEstimate(NamedTuple):
     update: Callable[[CorrectedEstimateState, Any, Any], tuple[Any, CorrectedEstimateState]]
 
 
-def corrected_estimate(operator: Operator, beta: ScalarOrSchedule) -> CorrectedEstimate:
+def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> CorrectedEstimate:
     r"""Tracks the mean of an operator along a trajectory with corrected momentum.
 
     .. math::
@@ -101,14 +112,15 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule) -> CorrectedE
       2025, section on general operators
     """
     check_callable("operator", operator, "a loss of (params, batch)")
-    check_unit_interval("beta", beta)
-    beta = as_schedule(beta)
+    check_weight("beta", beta)
+    beta = as_weight(beta)
 
     def init(params: Any, batch: Any) -> CorrectedEstimateState:
         check_params(params)
         shapes = _checked_shapes(operator, params, batch)
         x = stored_copy(params, None, exact=True)
-        return CorrectedEstimateState(jnp.zeros([], jnp.int32), x, wide_zeros(shapes))
+        value = wide_zeros(shapes)
+        return CorrectedEstimateState(jnp.zeros([], jnp.int32), x, value, beta.first(value))
 
     def update(
         state: CorrectedEstimateState, params: Any, batch: Any
@@ -120,10 +132,12 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule) -> CorrectedE
             "operator(params, batch)", now, state.value, "Call `init` with a batch of that kind."
         )
         before = operator(cast_like(state.x, params), batch)
-        carried = carried_correction(state.t, weight_at(beta, state.t), state.value, before)
+        forgotten, memory = beta.step(state.beta_memory, state.t)
+        carried = carried_correction(state.t, forgotten, state.value, before)
         value = cast_like(add(widened(now), carried), state.value)
         x = cast_like(params, state.x)
-        return value, CorrectedEstimateState(optax.safe_increment(state.t), x, value)
+        t = optax.safe_increment(state.t)
+        return value, CorrectedEstimateState(t, x, value, memory)
 
     return CorrectedEstimate(init, update)
 
@@ -155,7 +169,9 @@ def hessian_vector_product(grad_fn: GradFn, vector: Any) -> Operator:
     def product(params: Any, batch: Any) -> Any:
         check_like("vector", vector, params, "It is multiplied by the Hessian at params.")
         tangent = cast_like(vector, params)
-        return jax.jvp(lambda x: grad_fn(x, batch), (params,), (tangent,))[1]
+        grads, product = jax.jvp(lambda x: grad_fn(x, batch), (params,), (tangent,))
+        check_gradient("grad_fn(params, batch)", grads, params)
+        return product
 
     return product
 

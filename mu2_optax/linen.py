@@ -15,15 +15,21 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._checks import check_callable
-from mu2_optax._microbatches import scan_microbatches
-from mu2_optax._statistics import check_batch_norms_ran, mean_over
+from mu2_optax._same_sample import scan_microbatches
 
 try:
     from flax import linen
     from flax.training import train_state
 except ImportError as error:
     raise ImportError("`mu2_optax.linen` needs Flax: pip install 'mu2-optax[flax]'") from error
+
+__all__ = [
+    "TrainState",
+    "recalibrate",
+    "value_and_grad",
+]
 
 ValueAndGrad: TypeAlias = Callable[..., tuple[Any, Any, dict[str, Any]]]
 

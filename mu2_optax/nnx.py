@@ -12,14 +12,19 @@ from typing import Any, TypeAlias
 
 import jax
 
+from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._checks import check_callable
-from mu2_optax._microbatches import scan_microbatches
-from mu2_optax._statistics import check_batch_norms_ran, mean_over
+from mu2_optax._same_sample import scan_microbatches
 
 try:
     from flax import nnx
 except ImportError as error:
     raise ImportError("`mu2_optax.nnx` needs Flax: pip install 'mu2-optax[flax]'") from error
+
+__all__ = [
+    "recalibrate",
+    "value_and_grad",
+]
 
 ValueAndGrad: TypeAlias = Callable[..., tuple[Any, Any, dict[str, Any]]]
 

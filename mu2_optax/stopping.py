@@ -13,10 +13,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_callable, check_nonnegative
-from mu2_optax._numbers import check_iterations
-from mu2_optax.corrected import CorrectedMomentumState
-from mu2_optax.extragradient import Mu2ExtraState
+from mu2_optax._checks import check_callable, check_iterations, check_nonnegative
+from mu2_optax._corrected import CorrectedMomentumState
+from mu2_optax._extragradient import Mu2ExtraState
+from mu2_optax._trees import widened
+
+__all__ = [
+    "NormBelow",
+    "RunResult",
+    "StopReason",
+    "estimate_norm",
+    "run_until",
+]
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
@@ -88,7 +96,7 @@ def estimate_norm(state: Any) -> jax.Array:
             "(mu2_sgd, mu2_extra_sgd, storm, ...), or pass `norm`, a function from the state to "
             "the number that is compared with the tolerance."
         )
-    return _norm(found[0].d)
+    return optax.tree.norm(widened(found[0].d))
 
 
 def run_until(
@@ -151,7 +159,7 @@ def run_until(
     """
     check_callable("step", step, "a jitted training step of (params, state, batch)")
     check_callable("norm", norm, "mu2_optax.stopping.estimate_norm")
-    check_nonnegative("tolerance", tolerance)
+    check_nonnegative("tolerance", tolerance, "it is compared with a norm.")
     check_iterations("patience", patience)
     if not isinstance(max_steps, jax.Array):
         check_iterations("max_steps", max_steps)
@@ -211,7 +219,7 @@ class NormBelow:
         patience: int = 10,
         norm: Callable[[Any], Any] = estimate_norm,
     ) -> None:
-        check_nonnegative("tolerance", tolerance)
+        check_nonnegative("tolerance", tolerance, "it is compared with a norm.")
         check_iterations("patience", patience)
         check_callable("norm", norm, "mu2_optax.stopping.estimate_norm")
         self.reason: StopReason | None = None
@@ -227,11 +235,6 @@ class NormBelow:
         elif self._small >= self._patience:
             self.reason = StopReason.TOLERANCE
         return self.reason is not None
-
-
-def _norm(tree: Any) -> jax.Array:
-    wide = jax.tree.map(lambda a: a.astype(jnp.promote_types(a.dtype, jnp.float32)), tree)
-    return optax.tree.norm(wide)
 
 
 def _broken(count: jax.Array, value: jax.Array) -> jax.Array:

@@ -25,7 +25,7 @@ class Case:
     rosenbrock: float = 1e-3
 
 
-BALL = m.l2_ball(50.0)
+BALL = m.onto_l2_ball(50.0)
 
 CASES = {
     "mu2_sgd": Case(m.mu2_sgd),

@@ -14,11 +14,11 @@ from mu2_optax import (
     anytime_sgd,
     corrected_momentum,
     fixed_momentum,
-    l2_ball,
     linear_momentum,
     mu2,
     mu2_extra_sgd,
     mu2_sgd,
+    onto_l2_ball,
     per_tensor,
     projected,
     storm,
@@ -118,7 +118,7 @@ def test_x_is_the_alpha_weighted_mean_of_w(offset):
 @pytest.mark.parametrize("learning_rate", [0.1, 1e4])
 def test_w_and_x_stay_in_the_set(optimizer, momentum, learning_rate):
     radius = 0.65  # the start lies just inside
-    points, state = trajectory(optimizer(learning_rate, momentum, projection=l2_ball(radius)))
+    points, state = trajectory(optimizer(learning_rate, momentum, projection=onto_l2_ball(radius)))
     assert np.linalg.norm(points, axis=-1).max() <= radius * (1 + 1e-12)
     iterate = state.y if hasattr(state, "y") else state.w
     assert np.linalg.norm(join(iterate)) <= radius * (1 + 1e-12)
@@ -135,7 +135,7 @@ def test_scaling_the_loss_and_the_rate_inversely_changes_nothing(optimizer):
 
 
 @pytest.mark.parametrize("momentum", MOMENTA)
-@pytest.mark.parametrize("projection", [None, l2_ball(0.6)])
+@pytest.mark.parametrize("projection", [None, onto_l2_ball(0.6)])
 def test_mu2_of_sgd_is_mu2_sgd(momentum, projection):
     assert_same(
         mu2(optax.sgd(0.3), momentum, projection=projection),
@@ -177,7 +177,7 @@ def test_the_extragradient_needs_exactly_two_further_gradients():
 
 
 def test_a_projected_optimizer_projects_params():
-    projection = per_tensor(l2_ball(0.2))
+    projection = per_tensor(onto_l2_ball(0.2))
     points, _ = trajectory(projected(optax.sgd(0.5), projection))
     assert np.linalg.norm(points[:, :4], axis=-1).max() <= 0.2 * (1 + 1e-12)
     assert np.abs(points[:, 4]).max() <= 0.2 * (1 + 1e-12)
@@ -192,13 +192,13 @@ def test_a_projected_optimizer_projects_params():
 def test_a_ball_around_a_centre_is_the_shifted_ball():
     center = {"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)}
     far = {"a": jnp.array([1.0, 6.0]), "b": jnp.array(0.0)}  # at distance 5
-    inside = l2_ball(1.0, center)(far)
+    inside = onto_l2_ball(1.0, center)(far)
     np.testing.assert_allclose(inside["a"], [1.0, 2.8], rtol=1e-14)
     np.testing.assert_allclose(inside["b"], 2.4, rtol=1e-14)
-    near = l2_ball(6.0, center)(far)
+    near = onto_l2_ball(6.0, center)(far)
     np.testing.assert_allclose(near["a"], far["a"], rtol=1e-15)
 
 
 def test_the_centre_of_a_ball_stays_where_it_is():
     params = {"a": jnp.zeros(3)}
-    np.testing.assert_array_equal(l2_ball(1.0, params)(params)["a"], np.zeros(3))
+    np.testing.assert_array_equal(onto_l2_ball(1.0, params)(params)["a"], np.zeros(3))

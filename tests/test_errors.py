@@ -150,7 +150,7 @@ def test_a_momentum_that_is_a_number(make):
         m.mu2,
         m.reject_nonfinite,
         lambda inner: m.anytime(inner, 0.1),
-        lambda inner: m.projected(inner, m.l2_ball(1.0)),
+        lambda inner: m.projected(inner, m.onto_l2_ball(1.0)),
     ],
 )
 def test_an_inner_optimizer_that_is_a_number(make):
@@ -262,7 +262,7 @@ def test_projections_that_are_none():
         m.per_tensor(1.0)
     for radius in [-1.0, 0.0, float("nan")]:
         with pytest.raises(ValueError, match=r"`radius` must be finite and greater than 0, got"):
-            m.l2_ball(radius)
+            m.onto_l2_ball(radius)
 
 
 def test_a_projection_that_changes_the_tree():

@@ -65,7 +65,9 @@ def errors():
     Three runs on the same trajectories: with the correction, one batch at a time (beta = 1), and a
     plain running average of the values.
     """
-    tx = mu2_optax.mu2_sgd(0.3, mu2_optax.linear_momentum(1), projection=mu2_optax.l2_ball(2.0))
+    tx = mu2_optax.mu2_sgd(
+        0.3, mu2_optax.linear_momentum(1), projection=mu2_optax.onto_l2_ball(2.0)
+    )
     tracked = corrected_estimate(everything, INVERSE_TIME)
 
     def run(key):

@@ -79,7 +79,7 @@ def test_only_the_evaluation_at_params_updates_the_statistics(tx):
 
 def test_follows_the_functions_written_by_hand():
     eta, gamma, beta = 0.5, 0.2, 0.7
-    state = make_state(mu2_optax.mu2_sgd(eta, mu2_optax.fixed_momentum(gamma, beta)))
+    state = make_state(mu2_optax.mu2_sgd(eta, mu2_optax.fixed_momentum(beta=beta, gamma=gamma)))
     step = jax.jit(train_step)
     x = w = previous = linen_variables()["params"]
     mean, var, d = jnp.zeros(6), jnp.ones(6), None

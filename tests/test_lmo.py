@@ -8,8 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import mu2_optax
-from mu2_optax import lmo
-from mu2_optax.frank_wolfe import frank_wolfe, mu2_frank_wolfe
+from mu2_optax import frank_wolfe, lmo, mu2_frank_wolfe
 
 TREE = {"a": jnp.zeros((3, 2)), "b": jnp.zeros(4)}
 CENTER = {"a": jnp.full((3, 2), 0.5), "b": jnp.arange(4.0)}
@@ -30,11 +29,11 @@ def around(projection, center):
 
 PROJECTIONS = optax.projections
 CASES = {
-    "l2": (lmo.l2_ball(2.0), mu2_optax.l2_ball(2.0)),
-    "l2 around": (lmo.l2_ball(2.0, CENTER), mu2_optax.l2_ball(2.0, CENTER)),
+    "l2": (lmo.l2_ball(2.0), mu2_optax.onto_l2_ball(2.0)),
+    "l2 around": (lmo.l2_ball(2.0, CENTER), mu2_optax.onto_l2_ball(2.0, CENTER)),
     "per tensor": (
         mu2_optax.per_tensor(lmo.l2_ball(2.0)),
-        mu2_optax.per_tensor(mu2_optax.l2_ball(2.0)),
+        mu2_optax.per_tensor(mu2_optax.onto_l2_ball(2.0)),
     ),
     "linf": (lmo.linf_ball(0.5), lambda tree: PROJECTIONS.projection_linf_ball(tree, 0.5)),
     "linf around": (
@@ -125,7 +124,7 @@ def test_newton_schulz_stays_in_the_set_after_any_number_of_iterations():
 
 
 def test_check_oracle_rejects_what_is_none():
-    key, ball = jax.random.key(0), mu2_optax.l2_ball(1.0)
+    key, ball = jax.random.key(0), mu2_optax.onto_l2_ball(1.0)
     with pytest.raises(ValueError, match=r"`lmo` must return points of K.*2 away from K"):
         lmo.check_oracle(lmo.l2_ball(3.0), TREE, key, projection=ball)
     with pytest.raises(ValueError, match=r"`lmo` must return argmin <d, v>.*check its sign"):
@@ -187,7 +186,7 @@ def test_it_is_the_limit_of_mu2_sgd_at_a_huge_learning_rate():
     (limit, _), _ = run(mu2_frank_wolfe(lmo.l2_ball(1.0), momentum), GRAD, jnp.zeros(5), noise)
 
     def away(rate):
-        tx = mu2_optax.mu2_sgd(rate, momentum, projection=mu2_optax.l2_ball(1.0))
+        tx = mu2_optax.mu2_sgd(rate, momentum, projection=mu2_optax.onto_l2_ball(1.0))
         (x, _), _ = run(tx, GRAD, jnp.zeros(5), noise)
         return jnp.linalg.norm(x - limit)
 

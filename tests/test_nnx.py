@@ -128,7 +128,7 @@ def test_a_step_leaves_the_statistics_of_one_forward_at_params(tx):
 
 
 def test_follows_linen_and_the_functions_written_by_hand():
-    tx = mu2_optax.mu2_sgd(0.5, mu2_optax.fixed_momentum(0.2, 0.7))
+    tx = mu2_optax.mu2_sgd(0.5, mu2_optax.fixed_momentum(beta=0.7, gamma=0.2))
     model = nnx_model()
     optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
     variables = linen_variables()

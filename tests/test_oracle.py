@@ -85,7 +85,7 @@ def test_each_optimizer_follows_its_oracle(
     expected, eta = oracle(algorithm, preset, weighted, projected)
     optimizer, _ = ALGORITHMS[algorithm]
     momentum, _ = PRESETS[preset]
-    projection = mu2_optax.l2_ball(RADIUS) if projected else None
+    projection = mu2_optax.onto_l2_ball(RADIUS) if projected else None
     with full_precision(dtype):
         tx = optimizer(eta, momentum, projection=projection, weighted_steps=weighted)
         points, _ = run(tx, split(jnp.array(X1, dtype)), jnp.array(ZS, dtype))

@@ -53,7 +53,7 @@ def check(optimizer, oracle, problem, radius):
         x, _ = jax.flatten_util.ravel_pytree(params)
         return unravel(z[0] * (x - z[1]))
 
-    tx = optimizer(0.5, momentum, projection=mu2_optax.l2_ball(radius), weighted_steps=False)
+    tx = optimizer(0.5, momentum, projection=mu2_optax.onto_l2_ball(radius), weighted_steps=False)
     params = unravel(flat)
     state = tx.init(params)
     for z, point in zip(jnp.asarray(zs), expected, strict=True):

@@ -273,10 +273,12 @@ def test_projected_schedule_free_is_schedule_free_with_its_iterate_in_the_set():
 
     optimizers = load_script("benchmarks/paper/optimizers.py")
     momentum = mu2_optax.fixed_momentum()
-    far = mu2_optax.l2_ball(1e6)
+    far = mu2_optax.onto_l2_ball(1e6)
     free = optimizers.make_optimizer("schedule_free_sgd", 0.1, momentum, None)
     wide = optimizers.make_optimizer("schedule_free_sgd", 0.1, momentum, far)
-    near = optimizers.make_optimizer("schedule_free_sgd", 10.0, momentum, mu2_optax.l2_ball(0.5))
+    near = optimizers.make_optimizer(
+        "schedule_free_sgd", 10.0, momentum, mu2_optax.onto_l2_ball(0.5)
+    )
     params = [jnp.array([0.3, -0.4])] * 3
     states = [tx.init(params[0]) for tx in (free, wide, near)]
     for t in range(20):

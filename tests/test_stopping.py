@@ -10,7 +10,7 @@ import mu2_optax
 from mu2_optax import stopping
 from mu2_optax.stopping import NormBelow, StopReason, estimate_norm, run_until
 
-BALL = mu2_optax.l2_ball(3.0)
+BALL = mu2_optax.onto_l2_ball(3.0)
 
 
 def loss(x, z):

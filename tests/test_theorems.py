@@ -161,11 +161,11 @@ def test_the_high_probability_bound_holds_for_every_seed_and_step():
 def test_the_known_constants_agree_with_the_measured_ones(problem):
     samples, key, x = jnp.arange(200), jax.random.key(0), jnp.full(problem.dim, 0.1)
     start = jnp.zeros(problem.dim)  # where every logistic sample curves most
-    measured = theory.sample_smoothness(problem.grad_fn, start, samples, key, iterations=5)
+    measured = theory.measure_sample_smoothness(problem.grad_fn, start, samples, key, iterations=5)
     assert float(measured) == pytest.approx(problem.smoothness, rel=1e-4)  # Hessians of rank one
-    variance = theory.gradient_variance(problem.grad_fn, x, samples)
+    variance = theory.measure_gradient_variance(problem.grad_fn, x, samples)
     assert float(variance) <= problem.gradient_variance
-    away = theory.smoothness_variance(problem.grad_fn, x, samples, key, iterations=10)
+    away = theory.measure_smoothness_variance(problem.grad_fn, x, samples, key, iterations=10)
     assert 0.1 * problem.smoothness_variance <= float(away)
     assert float(away) <= problem.smoothness_variance * 200 / 199 * (1 + 1e-4)
     mean = jax.vmap(problem.grad_fn, (None, 0))(x, samples).mean(0)

@@ -108,7 +108,7 @@ def test_stability_range_solves_its_own_definition(method, variance, steps):
         "accelerated_sgd": (lambda e: D**2 / (e * T**2) + e * variance * T, 1 / (2 * L)),
     }[method]
     low, best, high = grid_range(bound, top)
-    found = theory.stability_range(L, T, D, variance, method)
+    found = theory.stable_rates(L, T, D, variance, method)
     np.testing.assert_allclose([found.low, found.best, found.high], [low, best, high], rtol=2e-3)
     assert float(found.ratio) == pytest.approx(high / low, rel=4e-3)
     if method in ("sgd", "accelerated_sgd"):
@@ -117,7 +117,7 @@ def test_stability_range_solves_its_own_definition(method, variance, steps):
 
 def test_stability_ratio_grows_as_the_paper_says():
     def ratio(method, steps):
-        return float(theory.stability_range(1.0, steps, 1.0, 1e4, method).ratio)
+        return float(theory.stable_rates(1.0, steps, 1.0, 1e4, method).ratio)
 
     assert ratio("mu2_sgd", 10**6) / ratio("mu2_sgd", 10**4) == pytest.approx(10, rel=0.1)
     growth = ratio("mu2_extra_sgd", 10**6) / ratio("mu2_extra_sgd", 10**4)
@@ -128,19 +128,21 @@ def test_stability_ratio_grows_as_the_paper_says():
 def test_smoothness_is_the_largest_eigenvalue():
     mean_grad = mu2_optax.accumulate(square_grad)
     exact = np.linalg.eigvalsh(tree_hessians().mean(0))[-1]
-    found = theory.smoothness(mean_grad, PARAMS, SQUARES, KEY, iterations=300)
+    found = theory.measure_smoothness(mean_grad, PARAMS, SQUARES, KEY, iterations=300)
     assert float(found) == pytest.approx(exact, rel=1e-4)
-    assert float(theory.smoothness(mean_grad, PARAMS, SQUARES, KEY, iterations=3)) < exact
+    assert float(theory.measure_smoothness(mean_grad, PARAMS, SQUARES, KEY, iterations=3)) < exact
     exact = max(np.linalg.eigvalsh(h)[-1] for h in tree_hessians())
-    found = jax.jit(lambda: theory.sample_smoothness(square_grad, PARAMS, SQUARES, KEY))()
+    found = jax.jit(lambda: theory.measure_sample_smoothness(square_grad, PARAMS, SQUARES, KEY))()
     assert float(found) == pytest.approx(exact, rel=1e-5)
 
 
 def test_smoothness_sees_negative_curvature_and_flat_losses():
     saddle = jax.grad(lambda x, z: 0.5 * (x[0] ** 2 - 3 * x[1] ** 2))
-    assert float(theory.smoothness(saddle, jnp.ones(2), 0, KEY)) == pytest.approx(3, rel=1e-5)
+    assert float(theory.measure_smoothness(saddle, jnp.ones(2), 0, KEY)) == pytest.approx(
+        3, rel=1e-5
+    )
     flat = jax.grad(lambda x, z: jnp.sum(x))
-    assert float(theory.smoothness(flat, jnp.ones(2), 0, KEY)) == 0
+    assert float(theory.measure_smoothness(flat, jnp.ones(2), 0, KEY)) == 0
 
 
 def test_noise_estimates_match_exact_sample_statistics():
@@ -148,22 +150,22 @@ def test_noise_estimates_match_exact_sample_statistics():
         [np.concatenate([[r], r * a]) for a, r in zip(A, A @ np.ones(6) - B, strict=True)]
     )
     exact = np.sum(np.var(grads, axis=0, ddof=1))
-    found = theory.gradient_variance(square_grad, PARAMS, SQUARES)
+    found = theory.measure_gradient_variance(square_grad, PARAMS, SQUARES)
     assert float(found) == pytest.approx(exact, rel=1e-4)
     away = tree_hessians() - tree_hessians().mean(0)
     exact = np.linalg.eigvalsh(np.einsum("nij,njk->ik", away, away) / 39)[-1]
-    found = theory.smoothness_variance(square_grad, PARAMS, SQUARES, KEY, iterations=200)
+    found = theory.measure_smoothness_variance(square_grad, PARAMS, SQUARES, KEY, iterations=200)
     assert float(found) == pytest.approx(exact, rel=1e-3)
     additive = jax.grad(lambda x, z: 0.5 * jnp.sum(x**2) + jnp.sum(x) * z["b"])
-    found = theory.smoothness_variance(additive, jnp.ones(3), SQUARES, KEY)
+    found = theory.measure_smoothness_variance(additive, jnp.ones(3), SQUARES, KEY)
     assert float(found) == pytest.approx(0, abs=1e-5)  # rounding of Hessians of norm 1
 
 
 def test_a_measured_rate_needs_no_tuning():
     # from the data alone to a rate: projected mu2_extra_sgd then converges on least squares
-    L = theory.sample_smoothness(square_grad, PARAMS, SQUARES, KEY)
+    L = theory.measure_sample_smoothness(square_grad, PARAMS, SQUARES, KEY)
     rate = theory.max_learning_rate(L, 400, "mu2_extra_sgd")
-    tx = mu2_optax.mu2_extra_sgd(rate, projection=mu2_optax.l2_ball(5.0))
+    tx = mu2_optax.mu2_extra_sgd(rate, projection=mu2_optax.onto_l2_ball(5.0))
     best = np.linalg.lstsq(np.concatenate([np.ones((40, 1)), A], 1), B, rcond=None)[0]
     draw = lambda key: jax.tree.map(lambda a: a[jax.random.randint(key, (), 0, 40)], SQUARES)
     one = lambda t, T: jnp.ones_like(t)
@@ -206,7 +208,9 @@ def test_run_dynamic_equals_a_python_loop_and_traces_once():
         traces.append(1)
         return x - z
 
-    tx = mu2_optax.mu2_sgd(0.3, mu2_optax.linear_momentum(1), projection=mu2_optax.l2_ball(2.0))
+    tx = mu2_optax.mu2_sgd(
+        0.3, mu2_optax.linear_momentum(1), projection=mu2_optax.onto_l2_ball(2.0)
+    )
     draw = lambda key: jax.random.normal(key, (3,))
     key, steps = jax.random.key(0), 25
     run = theory.run_dynamic(
@@ -233,7 +237,9 @@ def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
     # f(x; z) = |x - z|^2 / 2 with z ~ N(0, 1) in 4 dimensions: sigma^2 = 4, sigma_L = 0, and the
     # error of d is that of a weighted mean of all samples so far: E|e_t|^2 ~ 4/T at every t
     steps, seeds, dim = 64, 64, 4
-    tx = mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(1), projection=mu2_optax.l2_ball(2.0))
+    tx = mu2_optax.mu2_sgd(
+        0.1, mu2_optax.linear_momentum(1), projection=mu2_optax.onto_l2_ball(2.0)
+    )
     draw = lambda key: jax.random.normal(key, (dim,))
 
     def errors(size, key):
@@ -273,7 +279,7 @@ def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
         (lambda: theory.effective_variance(-1.0, 0.0, 1.0), "`gradient_variance` must be finite"),
         (lambda: theory.effective_variance(1.0, 0.0, 0.0), r"`diameter` .* a bounded set"),
         (lambda: theory.excess_loss_bound(0.0, 10, 1.0, 1.0), r"`learning_rate` must .* got 0.0"),
-        (lambda: theory.stability_range(1.0, 10, 1.0, 1.0, "x"), r"`method` must .*'sgd'"),
+        (lambda: theory.stable_rates(1.0, 10, 1.0, 1.0, "x"), r"`method` must .*'sgd'"),
         (lambda: theory.frank_wolfe_bound(10, 1.0, 1.0, 1.0, -2.0), r"`initial_gap` .* got -2.0"),
         (
             lambda: theory.high_probability_error_bound(
@@ -282,15 +288,15 @@ def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
             "`failure` must lie strictly between 0 and 1, got 1.0",
         ),
         (
-            lambda: theory.gradient_variance(square_grad, PARAMS, jnp.ones((1, 3))),
+            lambda: theory.measure_gradient_variance(square_grad, PARAMS, jnp.ones((1, 3))),
             r"`samples` must have one leading axis, of the same length of at least 2",
         ),
         (
-            lambda: theory.smoothness(square_grad, PARAMS, SQUARES, KEY, iterations=0),
+            lambda: theory.measure_smoothness(square_grad, PARAMS, SQUARES, KEY, iterations=0),
             "`iterations` must be an integer of at least 1, got 0",
         ),
         (
-            lambda: theory.smoothness(lambda x, z: (1.0, x), jnp.ones(2), 0, KEY),
+            lambda: theory.measure_smoothness(lambda x, z: (1.0, x), jnp.ones(2), 0, KEY),
             r"must be the gradients alone, got a pair \(value, grads\)",
         ),
         (

@@ -295,10 +295,10 @@ def test_a_step_that_closes_over_grad_fn_compiles_once():
 
 def test_a_projection_is_no_schedule_to_inject_hyperparams_if_it_is_static():
     make = optax.inject_hyperparams(mu2_sgd, static_args="projection")
-    injected = make(learning_rate=0.3, projection=mu2_optax.l2_ball(0.65))
+    injected = make(learning_rate=0.3, projection=mu2_optax.onto_l2_ball(0.65))
     params = split(jnp.array(X1))
     points, _ = run(injected, params, jnp.array(ZS))
-    plain, _ = run(mu2_sgd(0.3, projection=mu2_optax.l2_ball(0.65)), params, jnp.array(ZS))
+    plain, _ = run(mu2_sgd(0.3, projection=mu2_optax.onto_l2_ball(0.65)), params, jnp.array(ZS))
     np.testing.assert_allclose(join(points), join(plain), rtol=0, atol=1e-6)
 
 

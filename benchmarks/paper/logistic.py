@@ -14,8 +14,8 @@ from mu2_optax.sweep.data import Data
 
 BATCH = 64
 PROJECTIONS = {
-    "per_tensor": mu2_optax.per_tensor(mu2_optax.l2_ball(1.0)),
-    "global": mu2_optax.l2_ball(1.0),
+    "per_tensor": mu2_optax.per_tensor(mu2_optax.onto_l2_ball(1.0)),
+    "global": mu2_optax.onto_l2_ball(1.0),
     "none": None,
 }
 

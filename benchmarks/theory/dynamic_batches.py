@@ -24,7 +24,7 @@ STEPS, SEEDS = (256, 1024), 64
 def main() -> None:
     """Measures, checks and draws."""
     problem = least_squares()
-    ball = mu2_optax.l2_ball(problem.radius)
+    ball = mu2_optax.onto_l2_ball(problem.radius)
     rows = []
     figure, axis = plt.subplots(figsize=(6, 3.8))
     for steps, color in zip(STEPS, ("#0072b2", "#d55e00"), strict=True):

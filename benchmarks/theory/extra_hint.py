@@ -21,7 +21,7 @@ STEPS, SEEDS, TIMES = 2**14, 64, (64, 512, 4096, 2**14)
 
 def run(problem, eta, own_hint, key):
     """Squared errors of d over the steps, and the last excess loss."""
-    project = mu2_optax.l2_ball(problem.radius)
+    project = mu2_optax.onto_l2_ball(problem.radius)
 
     def round_t(carry, t):
         x, y, d = carry

@@ -19,8 +19,7 @@ from report import COLORS, save, write_csv
 from sklearn.datasets import load_digits
 
 import mu2_optax
-from mu2_optax import lmo
-from mu2_optax.frank_wolfe import frank_wolfe, mu2_frank_wolfe
+from mu2_optax import frank_wolfe, lmo, mu2_frank_wolfe
 
 RATES = 10.0 ** np.arange(-4, 4.01, 0.5)
 BATCH, PASSES, SEEDS = 16, 3, 5
@@ -30,7 +29,7 @@ LINEAR = mu2_optax.linear_momentum()
 
 def optimizers(radius):
     """Every optimizer as a function of the learning rate."""
-    ball = mu2_optax.l2_ball(radius)
+    ball = mu2_optax.onto_l2_ball(radius)
     return {
         "μ²-SGD": ("mu2_sgd", lambda eta: mu2_optax.mu2_sgd(eta, LINEAR, projection=ball)),
         "Anytime-SGD": (

@@ -45,7 +45,7 @@ def main() -> None:
                 low, high, ratio = within_twice_best(etas[allowed], means[allowed])
                 _, top, full = within_twice_best(etas, means)
                 at_ceiling = means[allowed][-1] / means[allowed].min()
-                predicted = theory.stability_range(
+                predicted = theory.stable_rates(
                     problem.smoothness, steps, problem.diameter, noise, name
                 )
                 rows.append(

@@ -25,7 +25,7 @@ TOLERANCES = (0.3, 0.2, 0.1, 0.05, 0.025)
 def main() -> None:
     """Measures and draws."""
     problem = logistic()
-    ball = mu2_optax.l2_ball(problem.radius)
+    ball = mu2_optax.onto_l2_ball(problem.radius)
     rate = 1 / (2 * problem.smoothness)
     optimizers = {
         "mu2_sgd": mu2_optax.mu2_sgd(rate, mu2_optax.linear_momentum(1), projection=ball),

@@ -12,8 +12,7 @@ import optax
 from known_problems import Problem
 
 import mu2_optax
-from mu2_optax import theory
-from mu2_optax.frank_wolfe import mu2_frank_wolfe
+from mu2_optax import mu2_frank_wolfe, theory
 from mu2_optax.lmo import l2_ball as l2_ball_oracle
 
 
@@ -86,7 +85,7 @@ METHODS = {
 
 def _stepper(problem: Problem, method: Method, eta: Any, key: jax.Array) -> tuple[Any, Any]:
     """The first carry, and a step from (carry, t) to (carry, d, the point x of d)."""
-    tx = method.build(eta, mu2_optax.l2_ball(problem.radius))
+    tx = method.build(eta, mu2_optax.onto_l2_ball(problem.radius))
     x = jnp.zeros(problem.dim)
 
     def step(carry: Any, t: jax.Array) -> tuple[Any, Any, Any]:

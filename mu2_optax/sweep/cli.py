@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mu2_optax.momentum import fixed_momentum, linear_momentum
-from mu2_optax.projections import l2_ball
+from mu2_optax._momentum import fixed_momentum, linear_momentum
+from mu2_optax._projections import onto_l2_ball
 from mu2_optax.sweep.data import DATA_VARIABLE
 from mu2_optax.sweep.engine import SweepInterrupted, sweep
 from mu2_optax.sweep.grid import make_grid
@@ -208,7 +208,7 @@ def _trains(options: argparse.Namespace) -> tuple[str, dict[str, Callable[..., A
             train = task.build(options.data)
         except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
             raise UsageError(str(error)) from error
-    projection = None if options.radius is None else l2_ball(options.radius)
+    projection = None if options.radius is None else onto_l2_ball(options.radius)
 
     def with_rate(optimizer: str) -> Callable[[Any, Any], Any]:
         return lambda learning_rate, key: train(

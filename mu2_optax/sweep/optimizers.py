@@ -5,10 +5,10 @@ from typing import Any
 
 import optax
 
-from mu2_optax.extragradient import mu2_extra_sgd
-from mu2_optax.momentum import DoubleMomentum
-from mu2_optax.optimizers import anytime_sgd, mu2_sgd, storm
-from mu2_optax.projections import projected
+from mu2_optax._extragradient import mu2_extra_sgd
+from mu2_optax._momentum import DoubleMomentum
+from mu2_optax._optimizers import anytime_sgd, mu2_sgd, storm
+from mu2_optax._projections import projected
 
 Projection = Callable[[Any], Any]
 Factory = Callable[[Any, DoubleMomentum, Projection | None], optax.GradientTransformationExtraArgs]

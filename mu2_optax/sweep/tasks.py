@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax.momentum import DoubleMomentum, fixed_momentum, linear_momentum
+from mu2_optax._momentum import DoubleMomentum, fixed_momentum, linear_momentum
 from mu2_optax.sweep.data import Data, load_digits, load_mnist
 
 # train(optimizer, key) -> metrics

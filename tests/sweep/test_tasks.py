@@ -100,7 +100,7 @@ def test_every_optimizer_trains_and_stays_in_the_ball(optimizer):
 
     @jax.jit
     def run(rate, radius, key):
-        projection = mu2_optax.l2_ball(radius)
+        projection = mu2_optax.onto_l2_ball(radius)
         return train(make_optimizer(optimizer, rate, task.momentum, projection), key)
 
     metrics = run(0.1, 3.0, jax.random.key(0))

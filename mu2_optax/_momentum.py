@@ -10,13 +10,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mu2_optax._checks import check_callable, check_nonnegative, check_unit_interval
-from mu2_optax.ratio import WeightRatio, as_gamma
-from mu2_optax.schedules import (
+from mu2_optax._checks import check_callable, check_nonnegative, check_rate
+from mu2_optax._weights import (
     Scalar,
     ScalarOrSchedule,
     Schedule,
+    Weight,
+    WeightRatio,
     as_schedule,
+    check_weight,
     inverse_time,
     time,
 )
@@ -24,7 +26,7 @@ from mu2_optax.schedules import (
 
 @dataclasses.dataclass(frozen=True)
 class DoubleMomentum:
-    r"""The three weights of a double momentum, each a schedule.
+    r"""The three weights of a double momentum: schedules, or weights with a memory.
 
     .. math::
       w_{t+1} &= w_t - \eta\,\alpha_t\,d_t \\
@@ -57,11 +59,13 @@ class DoubleMomentum:
 
     def __post_init__(self) -> None:
         """Checks the numbers and turns them into schedules."""
-        check_nonnegative("alpha", self.alpha)
-        check_unit_interval("beta", self.beta)
+        check_rate("alpha", self.alpha)
         object.__setattr__(self, "alpha", as_schedule(self.alpha))
-        object.__setattr__(self, "beta", as_schedule(self.beta))
-        object.__setattr__(self, "gamma", as_gamma(self.gamma))
+        for name in ("beta", "gamma"):
+            weight = getattr(self, name)
+            check_weight(name, weight)
+            if not isinstance(weight, Weight):
+                object.__setattr__(self, name, as_schedule(weight))
 
 
 def linear_momentum(offset: Scalar = 0) -> DoubleMomentum:
@@ -153,7 +157,7 @@ def polynomial_momentum(power: Scalar) -> DoubleMomentum:
     """
     if callable(power):
         raise TypeError(f"`power` must be a number, got the function {power!r}.")
-    check_nonnegative("power", power)
+    check_nonnegative("power", power, "pass a number such as 2.0.")
 
     def gamma(count: Any) -> jax.Array:
         return (1 + power) / (time(count) + power)
@@ -161,14 +165,16 @@ def polynomial_momentum(power: Scalar) -> DoubleMomentum:
     return DoubleMomentum(lambda count: _rising_factorial(time(count), power), inverse_time, gamma)
 
 
-def fixed_momentum(gamma: ScalarOrSchedule = 0.1, beta: ScalarOrSchedule = 0.9) -> DoubleMomentum:
+def fixed_momentum(
+    *, beta: ScalarOrSchedule | Weight = 0.9, gamma: ScalarOrSchedule | Weight = 0.1
+) -> DoubleMomentum:
     r"""Constant momenta: the paper's choice for deep networks.
 
     .. math:: \alpha_t = 1, \qquad \beta_t = \beta, \qquad \gamma_t = \gamma
 
     Args:
-      gamma: γ in [0, 1], the share of the new iterate in the average.
       beta: β in [0, 1], how much of the old estimate is forgotten.
+      gamma: γ in [0, 1], the share of the new iterate in the average.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -185,7 +191,9 @@ def fixed_momentum(gamma: ScalarOrSchedule = 0.1, beta: ScalarOrSchedule = 0.9) 
     return DoubleMomentum(1.0, beta, gamma)
 
 
-def weighted_momentum(alpha: Schedule, beta: ScalarOrSchedule | None = None) -> DoubleMomentum:
+def weighted_momentum(
+    alpha: Schedule, beta: ScalarOrSchedule | Weight | None = None
+) -> DoubleMomentum:
     r"""The averaging of any step weights :math:`\alpha_t`, for example warm-up weights.
 
     .. math:: \gamma_t = \alpha_t / \alpha_{1:t}
@@ -193,7 +201,7 @@ def weighted_momentum(alpha: Schedule, beta: ScalarOrSchedule | None = None) -> 
     The ratio is found by a stable recursion (see :class:`WeightRatio`), not from a running sum.
 
     Args:
-      alpha: A schedule of positive weights (:math:`\alpha_1` may be 0).
+      alpha: A schedule of weights that are not negative.
       beta: β, a number or a schedule; 1/t if it is not given.
 
     Returns:
@@ -216,7 +224,7 @@ def check_momentum(momentum: Any) -> None:
     """Requires a :class:`DoubleMomentum` where one is expected."""
     if not isinstance(momentum, DoubleMomentum):
         raise TypeError(
-            f"`momentum` must be a DoubleMomentum such as fixed_momentum(gamma=0.1, beta=0.9) or "
+            f"`momentum` must be a DoubleMomentum such as fixed_momentum(beta=0.9, gamma=0.1) or "
             f"linear_momentum(), got {momentum!r}."
         )
 
@@ -224,9 +232,10 @@ def check_momentum(momentum: Any) -> None:
 def _rising_factorial(t: jax.Array, p: Scalar) -> jax.Array:
     """Γ(t + p) / (Γ(t) Γ(1 + p)) to about 1e-6 in float32, for every t ≥ 1.
 
-    The whole part of p is a product; a tracer has none that is known. For the rest f, a difference
-    of log-gammas would lose all digits at t = 10⁷. Instead, t is shifted to s = t + 16 by the
-    recurrence of Γ, where Stirling's series gives Γ(s + f)/Γ(s) as s^f times a factor close to one.
+    The whole part of p becomes a product, unless p is a tracer, whose whole part is not known; all
+    of p is then treated as the rest f. For f, a difference of log-gammas would lose all digits at
+    t = 10⁷. Instead, t is shifted to s = t + 16 by the recurrence of Γ, where Stirling's series
+    gives Γ(s + f)/Γ(s) as s^f times a factor close to one.
     """
     whole = 0 if isinstance(p, jax.core.Tracer) else int(p)
     f = p - whole

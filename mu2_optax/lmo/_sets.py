@@ -1,11 +1,4 @@
-r"""Linear minimization oracles: the point of a compact set that lies furthest against a direction.
-
-An oracle is any function from tree to tree, :math:`d \mapsto \arg\min_{v \in K} \langle d, v
-\rangle`. All oracles here follow two rules. A zero direction, for which every point is a minimizer,
-gives the centre of the set. A direction that is not finite gives NaN, never a plausible point, so
-that :func:`mu2_optax.reject_nonfinite` can see it. Use :func:`mu2_optax.per_tensor` around any of
-them to give every tensor a set of its own.
-"""
+r"""The oracles of the usual sets."""
 
 from typing import Any, Literal
 
@@ -14,12 +7,15 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from mu2_optax._checks import check_like, check_nonnegative, check_params
-from mu2_optax._numbers import check_choice, check_iterations
-from mu2_optax._trees import add, cast_like, widened
-from mu2_optax.oracles import Oracle as Oracle
-from mu2_optax.oracles import check_oracle as check_oracle
-from mu2_optax.projections import per_tensor as per_tensor
+from mu2_optax._checks import (
+    check_choice,
+    check_iterations,
+    check_like,
+    check_nonnegative,
+    check_params,
+)
+from mu2_optax._trees import add, cast_like, inverse_or_zero, scaled, widened
+from mu2_optax.lmo._oracle import Oracle
 
 
 def l2_ball(radius: Any, center: Any = None) -> Oracle:
@@ -44,7 +40,7 @@ def l2_ball(radius: Any, center: Any = None) -> Oracle:
       Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
       <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
     """
-    return _oracle(lambda d: _scale(_over(optax.tree.norm(d)), d), radius, center)
+    return _oracle(lambda d: scaled(inverse_or_zero(optax.tree.norm(d)), d), radius, center)
 
 
 def linf_ball(radius: Any, center: Any = None) -> Oracle:
@@ -163,8 +159,8 @@ def spectral_ball(
       how: ``"svd"`` is exact; ``"newton_schulz"`` uses matrix products alone, which suits
         accelerators: :math:`X \leftarrow \frac32 X - \frac12 X X^\top X`, started at
         :math:`D/\|D\|_F`. Its singular values grow towards 1 and never pass it, so that its points
-        stay in the set however few iterations are made; those below about
-        :math:`1.5^{-\text{iterations}}` of the Frobenius norm do not arrive.
+        stay in the set however few iterations are made; those that start below about
+        :math:`1.5^{-\text{iterations}}` of the Frobenius norm do not reach 1.
       iterations: The number of Newton–Schulz iterations.
 
     Returns:
@@ -195,30 +191,23 @@ def spectral_ball(
 
 def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
     """The oracle that maps d to c - r u(d), for a ``direction_of`` u that ignores scale."""
-    check_nonnegative("radius", radius)
+    check_nonnegative("radius", radius, "pass a number such as 1.0.")
     if center is not None:
         check_params(center)
 
     def oracle(direction: Any) -> Any:
         d = widened(direction)
         largest = optax.tree.norm(d, ord="inf")
-        unit = direction_of(_scale(_over(largest), d))  # no norm below can over- or underflow
-        vertex = _scale(jnp.where(jnp.isfinite(largest), -radius, jnp.nan), unit)
+        unit = direction_of(
+            scaled(inverse_or_zero(largest), d)
+        )  # no norm below can over- or underflow
+        vertex = scaled(jnp.where(jnp.isfinite(largest), -radius, jnp.nan), unit)
         if center is not None:
             check_like("center", center, direction, "It is a tree like the params.")
             vertex = add(cast_like(center, vertex), vertex)
         return cast_like(vertex, direction)
 
     return oracle
-
-
-def _over(norm: jax.Array) -> jax.Array:
-    """1/norm, and 0 for a norm of zero."""
-    return jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
-
-
-def _scale(scalar: jax.Array, tree: Any) -> Any:
-    return jax.tree.map(lambda a: (scalar * a).astype(a.dtype), tree)
 
 
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:
@@ -231,7 +220,7 @@ def _newton_schulz(matrix: jax.Array, iterations: int) -> jax.Array:
     wide = matrix.shape[-2] > matrix.shape[-1]
     x = jnp.swapaxes(matrix, -1, -2) if wide else matrix  # the smaller Gram matrix
     norm = jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)
-    x = x * _over(norm)
+    x = x * inverse_or_zero(norm)
 
     def iterate(_: Any, x: jax.Array) -> jax.Array:
         return 1.5 * x - 0.5 * (x @ jnp.swapaxes(x, -1, -2)) @ x

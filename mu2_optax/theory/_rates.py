@@ -1,41 +1,23 @@
-r"""The paper's theorems as functions: learning rates, batch sizes, bounds and stability.
-
-Letters: L is the smoothness of every :math:`f(\cdot; z)`, D the diameter of the compact set, σ² the
-variance of the gradient, :math:`\sigma_L^2` that of the smoothness, T the number of steps, and
-:math:`\tilde\sigma^2 = 32 D^2 \sigma_L^2 + 2\sigma^2`. The functions :func:`smoothness`,
-:func:`sample_smoothness`, :func:`gradient_variance` and :func:`smoothness_variance` measure L, σ²
-and :math:`\sigma_L^2` on data. Constants are those of the proofs; where the paper has only an O(·),
-the docstring says so.
-"""
+r"""The learning rates and batch sizes of the theorems; letters as in :mod:`mu2_optax.theory`."""
 
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from mu2_optax._numbers import (
+from mu2_optax._checks import (
     check_choice,
-    check_not_negative,
+    check_nonnegative,
     check_positive,
     check_steps,
 )
-from mu2_optax.bounds import METHODS, Method
-from mu2_optax.bounds import error_bound as error_bound
-from mu2_optax.bounds import excess_loss_bound as excess_loss_bound
-from mu2_optax.bounds import frank_wolfe_bound as frank_wolfe_bound
-from mu2_optax.bounds import high_probability_error_bound as high_probability_error_bound
-from mu2_optax.dynamic import dynamic_batches as dynamic_batches
-from mu2_optax.dynamic import run_dynamic as run_dynamic
-from mu2_optax.measured import gradient_variance as gradient_variance
-from mu2_optax.measured import sample_smoothness as sample_smoothness
-from mu2_optax.measured import smoothness as smoothness
-from mu2_optax.measured import smoothness_variance as smoothness_variance
+from mu2_optax.theory._bounds import METHODS, Method
 
 _COMPARED = (*METHODS, "sgd", "accelerated_sgd")
 
 
-class LearningRates(NamedTuple):
-    """A range of learning rates; see :func:`stability_range`.
+class StableRates(NamedTuple):
+    """A range of learning rates; see :func:`stable_rates`.
 
     Attributes:
       low: The smallest rate whose bound is within twice the best.
@@ -64,7 +46,7 @@ def max_learning_rate(smoothness: Any, steps: Any, method: Method = "mu2_sgd") -
     and ``weighted_steps=True``. The third is for ``mu2_sgd`` with ``uniform_momentum()``.
 
     Args:
-      smoothness: L, of every :math:`f(\cdot; z)`; see :func:`sample_smoothness`.
+      smoothness: L, of every :math:`f(\cdot; z)`; see :func:`measure_sample_smoothness`.
       steps: T. ``mu2_extra_sgd`` does not depend on it.
       method: ``"mu2_sgd"``, ``"mu2_extra_sgd"`` or ``"uniform"``.
 
@@ -77,7 +59,7 @@ def max_learning_rate(smoothness: Any, steps: Any, method: Method = "mu2_sgd") -
       >>> rate = theory.max_learning_rate(smoothness=4.0, steps=1000, method="mu2_extra_sgd")
       >>> float(rate)
       0.125
-      >>> tx = mu2_optax.mu2_extra_sgd(rate, projection=mu2_optax.l2_ball(1.0))
+      >>> tx = mu2_optax.mu2_extra_sgd(rate, projection=mu2_optax.onto_l2_ball(1.0))
 
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
@@ -147,20 +129,20 @@ def effective_variance(
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
-    check_not_negative("gradient_variance", gradient_variance, "it is a variance.")
-    check_not_negative("smoothness_variance", smoothness_variance, "it is a variance.")
+    check_nonnegative("gradient_variance", gradient_variance, "it is a variance.")
+    check_nonnegative("smoothness_variance", smoothness_variance, "it is a variance.")
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
     variance = 32 * jnp.asarray(diameter, float) ** 2 * smoothness_variance
     return variance + 2 * jnp.asarray(gradient_variance, float)
 
 
-def stability_range(
+def stable_rates(
     smoothness: Any,
     steps: Any,
     diameter: Any,
     variance: Any,
     method: Literal["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"] = "mu2_sgd",
-) -> LearningRates:
+) -> StableRates:
     r"""The learning rates whose bound R(η) is within twice the best, as the theory predicts them.
 
     .. math::
@@ -184,12 +166,12 @@ def stability_range(
       method: One of the names above.
 
     Returns:
-      A :class:`LearningRates` with ``low``, ``best``, ``high`` and ``ratio``.
+      A :class:`StableRates` with ``low``, ``best``, ``high`` and ``ratio``.
 
     Examples:
       >>> from mu2_optax import theory
       >>> for method in ("sgd", "mu2_sgd", "mu2_extra_sgd"):
-      ...     rates = theory.stability_range(1.0, 10_000, 1.0, 4.0, method)
+      ...     rates = theory.stable_rates(1.0, 10_000, 1.0, 4.0, method)
       ...     print(method, round(float(rates.ratio)))
       sgd 14
       mu2_sgd 102
@@ -203,7 +185,7 @@ def stability_range(
     check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
     check_steps("steps", steps)
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
-    check_not_negative("variance", variance, "it is a variance.")
+    check_nonnegative("variance", variance, "it is a variance.")
     check_choice("method", method, _COMPARED)
     L, T, D = (jnp.asarray(a, float) for a in (smoothness, steps, diameter))
     noise = jnp.sqrt(jnp.asarray(variance, float))
@@ -225,4 +207,4 @@ def stability_range(
     limit = 2 * (a / best + b * best + c) - c  # a/eta + b eta <= limit
     root = limit + jnp.sqrt(limit**2 - 4 * a * b)
     high = jnp.where(b > 0, root / (2 * jnp.where(b > 0, b, 1)), top)
-    return LearningRates(low=2 * a / root, best=best, high=jnp.minimum(high, top))
+    return StableRates(low=2 * a / root, best=best, high=jnp.minimum(high, top))

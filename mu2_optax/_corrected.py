@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_gradient, check_params, check_stored, check_unit_interval
+from mu2_optax._checks import check_gradient, check_params, check_stored
+from mu2_optax._same_sample import GradFn, gradient_at
 from mu2_optax._trees import add, cast_like, scaled, stored_copy, stored_zeros, subtract, widened
-from mu2_optax.gradients import GradFn, gradient_at
-from mu2_optax.schedules import ScalarOrSchedule, as_schedule, weight_at
+from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight, check_weight
 
 
 class CorrectedMomentumState(NamedTuple):
@@ -19,15 +19,17 @@ class CorrectedMomentumState(NamedTuple):
       t: The number of steps taken.
       x: The point of the last gradient: the params that were given to the last ``update``.
       d: The estimate of the gradient there.
+      beta_memory: What ``beta`` remembers; None for a number or a schedule.
     """
 
     t: jax.Array
     x: Any
     d: Any
+    beta_memory: Any = None
 
 
 def corrected_momentum(
-    beta: ScalarOrSchedule, *, state_dtype: Any = None
+    beta: ScalarOrSchedule | Weight, *, state_dtype: Any = None
 ) -> optax.GradientTransformationExtraArgs:
     r"""Turns gradients into STORM's estimate, whose error shrinks while the steps do.
 
@@ -69,8 +71,8 @@ def corrected_momentum(
       Cutkosky and Orabona, `Momentum-Based Variance Reduction in Non-Convex SGD
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
-    check_unit_interval("beta", beta)
-    beta = as_schedule(beta)
+    check_weight("beta", beta)
+    beta = as_weight(beta)
 
     def init(params: Any) -> CorrectedMomentumState:
         check_params(params)
@@ -78,6 +80,7 @@ def corrected_momentum(
             t=jnp.zeros([], jnp.int32),
             x=stored_copy(params, state_dtype, exact=True),
             d=stored_zeros(params, state_dtype),
+            beta_memory=beta.first(params),
         )
 
     def update(
@@ -98,11 +101,14 @@ def corrected_momentum(
             prev_grads = gradient_at(state.x, params, grad_fn, batch, "corrected_momentum")
         else:
             check_gradient("prev_grads", prev_grads, params)
-        carried = carried_correction(state.t, weight_at(beta, state.t), state.d, prev_grads)
-        d = add(widened(updates), carried)
-        t = optax.safe_increment(state.t)
-        x, stored_d = cast_like(params, state.x), cast_like(d, state.d)
-        return cast_like(d, params), CorrectedMomentumState(t, x, stored_d)
+        forgotten, memory = beta.step(state.beta_memory, state.t)
+        d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
+        return cast_like(d, params), CorrectedMomentumState(
+            t=optax.safe_increment(state.t),
+            x=cast_like(params, state.x),
+            d=cast_like(d, state.d),
+            beta_memory=memory,
+        )
 
     return optax.GradientTransformationExtraArgs(init, update)
 

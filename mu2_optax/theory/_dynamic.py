@@ -11,10 +11,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_callable, check_params, check_transform
-from mu2_optax._numbers import check_iterations, check_steps
+from mu2_optax._checks import (
+    check_callable,
+    check_iterations,
+    check_params,
+    check_steps,
+    check_transform,
+)
+from mu2_optax._same_sample import GradFn
 from mu2_optax._trees import add, cast_like, wide_zeros, widened
-from mu2_optax.gradients import GradFn
+from mu2_optax.theory._rates import batch_size
 
 Sample = Callable[[jax.Array], Any]
 
@@ -133,7 +139,7 @@ def run_dynamic(
     check_iterations("steps", steps)
     mean = dynamic_batches(grad_fn, sample)
     update = optax.with_extra_args_support(tx).update
-    sizes = _ceiling_ratio if size is None else size
+    sizes = batch_size if size is None else size
 
     def step(carry: tuple[Any, Any, jax.Array], t: jax.Array) -> tuple[Any, Any]:
         params, state, samples = carry
@@ -148,7 +154,3 @@ def run_dynamic(
     times = jnp.arange(1, steps + 1, dtype=jnp.int32)
     (params, state, samples), records = jax.lax.scan(step, first, times)
     return DynamicRun(params, state, samples, records)
-
-
-def _ceiling_ratio(t: Any, steps: Any) -> Any:
-    return -(-steps // t)

@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import jax
 import optax
 
-from mu2_optax._checks import check_nonnegative, check_transform
-from mu2_optax.anytime import AnytimeState, anytime
-from mu2_optax.corrected import CorrectedMomentumState, corrected_momentum
-from mu2_optax.momentum import DoubleMomentum, check_momentum, fixed_momentum
-from mu2_optax.projections import Projection, projected
-from mu2_optax.schedules import ScalarOrSchedule
+from mu2_optax._anytime import AnytimeState, anytime
+from mu2_optax._checks import check_rate, check_transform
+from mu2_optax._corrected import CorrectedMomentumState, corrected_momentum
+from mu2_optax._momentum import DoubleMomentum, check_momentum, fixed_momentum
+from mu2_optax._projections import Projection, projected
+from mu2_optax._weights import ScalarOrSchedule, Weight
 
 
 class Mu2State(NamedTuple):
@@ -145,7 +145,7 @@ def mu2_sgd(
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
       >>> grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
-      >>> ball = mu2_optax.l2_ball(5.0)
+      >>> ball = mu2_optax.onto_l2_ball(5.0)
       >>> tx = mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(), projection=ball)
       >>> params = jnp.array([1.0, 2.0])
       >>> state = tx.init(params)
@@ -162,7 +162,7 @@ def mu2_sgd(
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
-    check_nonnegative("learning_rate", learning_rate)
+    check_rate("learning_rate", learning_rate)
     return mu2(
         optax.sgd(learning_rate),
         momentum,
@@ -174,7 +174,7 @@ def mu2_sgd(
 
 def storm(
     learning_rate: ScalarOrSchedule,
-    beta: ScalarOrSchedule,
+    beta: ScalarOrSchedule | Weight,
     *,
     projection: Projection | None = None,
     state_dtype: Any = None,
@@ -202,7 +202,7 @@ def storm(
       Cutkosky and Orabona, `Momentum-Based Variance Reduction in Non-Convex SGD
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
-    check_nonnegative("learning_rate", learning_rate)
+    check_rate("learning_rate", learning_rate)
     tx = optax.chain(corrected_momentum(beta, state_dtype=state_dtype), optax.sgd(learning_rate))
     return projected(tx, projection or (lambda tree: tree))
 
@@ -239,7 +239,7 @@ def anytime_sgd(
       Cutkosky, `Anytime Online-to-Batch, Optimism and Acceleration
       <https://arxiv.org/abs/1903.00974>`_, ICML 2019
     """
-    check_nonnegative("learning_rate", learning_rate)
+    check_rate("learning_rate", learning_rate)
     check_momentum(momentum)
     inner = _weighted(optax.sgd(learning_rate), momentum, weighted_steps)
     return anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)

@@ -6,7 +6,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_gradient, check_nonnegative, check_params, check_stored
+from mu2_optax._anytime import averaged
+from mu2_optax._checks import check_gradient, check_params, check_rate, check_stored
+from mu2_optax._corrected import carried_correction
+from mu2_optax._momentum import DoubleMomentum, check_momentum, linear_momentum
+from mu2_optax._projections import Projection, as_projection
+from mu2_optax._same_sample import GradFn, gradient_at
 from mu2_optax._trees import (
     add,
     cast_like,
@@ -17,13 +22,7 @@ from mu2_optax._trees import (
     subtract,
     widened,
 )
-from mu2_optax.anytime import averaged
-from mu2_optax.corrected import carried_correction
-from mu2_optax.gradients import GradFn, gradient_at
-from mu2_optax.momentum import DoubleMomentum, check_momentum, linear_momentum
-from mu2_optax.projections import Projection, as_projection
-from mu2_optax.ratio import first_ratio, gamma_at, next_ratio
-from mu2_optax.schedules import ScalarOrSchedule, as_schedule, weight_at
+from mu2_optax._weights import ScalarOrSchedule, as_schedule, as_weight, weight_at
 
 
 class Mu2ExtraState(NamedTuple):
@@ -35,14 +34,16 @@ class Mu2ExtraState(NamedTuple):
       d: The estimate of the gradient at params.
       x: The average in the precision of the state, where params are narrower than that; otherwise
         None, because params are the average.
-      ratio: r of :class:`WeightRatio`, where ``momentum.gamma`` is one; otherwise None.
+      beta_memory: What ``momentum.beta`` remembers; None for a number or a schedule.
+      gamma_memory: What ``momentum.gamma`` remembers; None for a number or a schedule.
     """
 
     t: jax.Array
     y: Any
     d: Any
     x: Any = None
-    ratio: jax.Array | None = None
+    beta_memory: Any = None
+    gamma_memory: Any = None
 
 
 def mu2_extra_sgd(
@@ -97,9 +98,10 @@ def mu2_extra_sgd(
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
-    check_nonnegative("learning_rate", learning_rate)
+    check_rate("learning_rate", learning_rate)
     check_momentum(momentum)
     eta = as_schedule(learning_rate)
+    beta, gamma = as_weight(momentum.beta), as_weight(momentum.gamma)
     project = as_projection(projection)
 
     def init(params: Any) -> Mu2ExtraState:
@@ -109,7 +111,8 @@ def mu2_extra_sgd(
             y=stored_copy(params, state_dtype),
             d=stored_zeros(params, state_dtype),
             x=stored_average(params, state_dtype),
-            ratio=first_ratio(momentum.gamma),
+            beta_memory=beta.first(params),
+            gamma_memory=gamma.first(params),
         )
 
     def update(
@@ -130,17 +133,18 @@ def mu2_extra_sgd(
             return widened(gradient_at(point, params, grad_fn, batch, "mu2_extra_sgd"))
 
         count = state.t
-        gamma = gamma_at(momentum.gamma, state.ratio, count)
+        forgotten, beta_memory = beta.step(state.beta_memory, count)
+        share, gamma_memory = gamma.step(state.gamma_memory, count)
         step = weight_at(eta, count)
         if weighted_steps:
             step = step * weight_at(momentum.alpha, count)
-        carried = carried_correction(count, weight_at(momentum.beta, count), state.d, updates)
+        carried = carried_correction(count, forgotten, state.d, updates)
         y = widened(state.y)
 
-        hint, _ = averaged(params, state.x, y, gamma)
+        hint, _ = averaged(params, state.x, y, share)
         d_hat = add(gradient(optax.apply_updates(params, hint)), carried)
         w = project(subtract(y, scaled(step, d_hat)))
-        move, x = averaged(params, state.x, w, gamma)
+        move, x = averaged(params, state.x, w, share)
         d = add(gradient(optax.apply_updates(params, move)), carried)
         y = project(subtract(y, scaled(step, d)))
 
@@ -149,7 +153,8 @@ def mu2_extra_sgd(
             y=cast_like(y, state.y),
             d=cast_like(d, state.d),
             x=x,
-            ratio=next_ratio(momentum.gamma, state.ratio, count),
+            beta_memory=beta_memory,
+            gamma_memory=gamma_memory,
         )
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from mu2_optax._numbers import (
+from mu2_optax._checks import (
     check_choice,
-    check_not_negative,
+    check_nonnegative,
     check_positive,
     check_probability,
     check_steps,
@@ -47,7 +47,7 @@ def error_bound(t: Any, variance: Any, method: Method = "mu2_sgd") -> jax.Array:
       2025: the theorem on the error, and the appendix on uniform weights
     """
     check_steps("t", t)
-    check_not_negative("variance", variance, "it is a variance.")
+    check_nonnegative("variance", variance, "it is a variance.")
     check_choice("method", method, METHODS)
     return jnp.asarray(variance, float) / (jnp.asarray(t, float) + (method != "uniform"))
 
@@ -97,10 +97,10 @@ def high_probability_error_bound(
     """
     check_steps("t", t)
     check_steps("steps", steps)
-    check_not_negative("variance", variance, "it is a variance.")
+    check_nonnegative("variance", variance, "it is a variance.")
     check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
-    check_not_negative("gradient_bound", gradient_bound, "it is the largest norm of a gradient.")
+    check_nonnegative("gradient_bound", gradient_bound, "it is the largest norm of a gradient.")
     check_probability("failure", failure)
     check_positive("constant", constant, "it scales the bound.")
     t = jnp.asarray(t, float)
@@ -148,7 +148,7 @@ def excess_loss_bound(
     check_positive("learning_rate", learning_rate, "use `max_learning_rate`.")
     check_steps("steps", steps)
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
-    check_not_negative("variance", variance, "it is a variance.")
+    check_nonnegative("variance", variance, "it is a variance.")
     check_choice("method", method, METHODS)
     eta, T, D = (jnp.asarray(a, float) for a in (learning_rate, steps, diameter))
     noise = jnp.sqrt(jnp.asarray(variance, float))
@@ -199,11 +199,11 @@ def frank_wolfe_bound(
     check_steps("steps", steps)
     check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
-    check_not_negative("variance", variance, "it is a variance.")
+    check_nonnegative("variance", variance, "it is a variance.")
     T, L, D = (jnp.asarray(a, float) for a in (steps, smoothness, diameter))
     if initial_gap is None:
         initial_gap = L * D**2 / 2
-    check_not_negative("initial_gap", initial_gap, "it is a loss minus its minimum.")
+    check_nonnegative("initial_gap", initial_gap, "it is a loss minus its minimum.")
     noise = jnp.sqrt(jnp.asarray(variance, float))
     total = 2 * initial_gap + (T - 1) * L * D**2 + 2 * D * noise * T**1.5
     return total / (T * (T + 3) / 2)

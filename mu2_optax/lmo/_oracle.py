@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from mu2_optax._checks import check_like, check_params
-from mu2_optax._numbers import check_iterations
+from mu2_optax._checks import check_iterations, check_like, check_params
 from mu2_optax._trees import subtract, widened
 
 Oracle: TypeAlias = Callable[[Any], Any]
@@ -36,7 +35,7 @@ def check_oracle(
       lmo: A function from tree to tree.
       params: A tree like the ones that will be optimized.
       key: A key for the random directions.
-      projection: The projection onto K, such as ``mu2_optax.l2_ball(1.0)``.
+      projection: The projection onto K, such as ``mu2_optax.onto_l2_ball(1.0)``.
       trials: The number of directions.
       tolerance: Relative to the size of the points.
 
@@ -44,8 +43,8 @@ def check_oracle(
       >>> import jax, jax.numpy as jnp, mu2_optax
       >>> from mu2_optax import lmo
       >>> key, params = jax.random.key(0), jnp.zeros(3)
-      >>> lmo.check_oracle(lmo.l2_ball(1.0), params, key, projection=mu2_optax.l2_ball(1.0))
-      >>> lmo.check_oracle(lmo.l2_ball(3.0), params, key, projection=mu2_optax.l2_ball(1.0))
+      >>> lmo.check_oracle(lmo.l2_ball(1.0), params, key, projection=mu2_optax.onto_l2_ball(1.0))
+      >>> lmo.check_oracle(lmo.l2_ball(3.0), params, key, projection=mu2_optax.onto_l2_ball(1.0))
       ... # doctest: +ELLIPSIS
       Traceback (most recent call last):
       ValueError: `lmo` must return points of K, but its point for direction 1 is 2 away from K; ...

@@ -1,4 +1,4 @@
-"""Gradients on one sample: at several points, over microbatches, or bound to a transform.
+"""Several gradients on one sample: pairs, microbatches, and binding to a transform.
 
 A ``grad_fn(params, batch)`` is deterministic: whatever is random or stateful in a loss (a dropout
 key, batch statistics) is a part of ``batch``, so that every evaluation of a step sees the same
@@ -12,11 +12,20 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_callable, check_gradient, check_transform, check_whole
-from mu2_optax._microbatches import scan_microbatches
-from mu2_optax._trees import cast_like
+from mu2_optax._checks import (
+    check_callable,
+    check_choice,
+    check_gradient,
+    check_leading_axis,
+    check_transform,
+    check_whole,
+)
+from mu2_optax._trees import add, cast_like, wide_zeros, widened
 
 GradFn: TypeAlias = Callable[[Any, Any], Any]
+
+Evaluate: TypeAlias = Callable[[Any, Any], tuple[Any, Any, Any]]
+"""A function of (carried, batch) that returns (means, aux, carried)."""
 
 
 def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, caller: str) -> Any:
@@ -104,8 +113,7 @@ def grad_pair(
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
-    if how not in ("sequential", "vmap"):
-        raise ValueError(f"`how` must be 'sequential' or 'vmap', got {how!r}.")
+    check_choice("how", how, ("sequential", "vmap"))
 
     def pair(params: Any, previous_params: Any, batch: Any) -> tuple[Any, Any]:
         previous_params = cast_like(previous_params, params)
@@ -149,3 +157,29 @@ def bind(tx: optax.GradientTransformation, **extra_args: Any) -> optax.GradientT
         return update(updates, state, params, **extra_args)
 
     return optax.GradientTransformation(tx.init, bound)
+
+
+def scan_microbatches(evaluate: Evaluate, carried: Any, batches: Any) -> tuple[Any, Any, Any]:
+    """Evaluates one microbatch after another, in the memory of one.
+
+    Args:
+      evaluate: A function of (carried, batch) that returns (means, aux, carried).
+      carried: What one microbatch hands to the next: batch statistics, the state of a generator.
+      batches: A tree whose leaves have a leading axis that counts the microbatches.
+
+    Returns:
+      The mean of ``means``, summed in float32 at least; ``aux`` with a leading axis; ``carried``
+      after the last microbatch.
+    """
+    count = check_leading_axis(
+        "batches", batches, 1, "reshape a batch of n samples to (k, n // k, ...)."
+    )
+
+    def one_more(carry: Any, batch: Any) -> tuple[Any, Any]:
+        carried, total = carry
+        means, aux, carried = evaluate(carried, batch)
+        return (carried, add(total, widened(means))), aux
+
+    shapes, _, _ = jax.eval_shape(evaluate, carried, jax.tree.map(lambda b: b[0], batches))
+    (carried, total), aux = jax.lax.scan(one_more, (carried, wide_zeros(shapes)), batches)
+    return cast_like(jax.tree.map(lambda s: s / count, total), shapes), aux, carried

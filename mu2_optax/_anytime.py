@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._checks import check_gradient, check_params, check_stored, check_transform
+from mu2_optax._projections import Projection, as_projection
 from mu2_optax._trees import (
     add,
     cast_like,
@@ -17,9 +18,7 @@ from mu2_optax._trees import (
     subtract,
     widened,
 )
-from mu2_optax.projections import Projection, as_projection
-from mu2_optax.ratio import WeightRatio, as_gamma, first_ratio, gamma_at, next_ratio
-from mu2_optax.schedules import ScalarOrSchedule
+from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight, check_weight
 
 
 class AnytimeState(NamedTuple):
@@ -31,19 +30,19 @@ class AnytimeState(NamedTuple):
       inner_state: The state of ``inner``.
       x: The average in the precision of the state, where params are narrower than that; otherwise
         None, because params are the average.
-      ratio: r of :class:`WeightRatio`, where ``gamma`` is one; otherwise None.
+      gamma_memory: What ``gamma`` remembers; None for a number or a schedule.
     """
 
     t: jax.Array
     w: Any
     inner_state: Any
     x: Any = None
-    ratio: jax.Array | None = None
+    gamma_memory: Any = None
 
 
 def anytime(
     inner: optax.GradientTransformation,
-    gamma: ScalarOrSchedule | WeightRatio,
+    gamma: ScalarOrSchedule | Weight,
     *,
     projection: Projection | None = None,
     state_dtype: Any = None,
@@ -87,19 +86,16 @@ def anytime(
     """
     check_transform("inner", inner)
     inner = optax.with_extra_args_support(inner)
-    gamma = as_gamma(gamma)
+    check_weight("gamma", gamma)
+    gamma = as_weight(gamma)
     project = as_projection(projection)
 
     def init(params: Any) -> AnytimeState:
         check_params(params)
+        t = jnp.zeros([], jnp.int32)
         w = stored_copy(params, state_dtype)
-        return AnytimeState(
-            t=jnp.zeros([], jnp.int32),
-            w=w,
-            inner_state=inner.init(w),
-            x=stored_average(params, state_dtype),
-            ratio=first_ratio(gamma),
-        )
+        _, memory = gamma.step(gamma.first(params), t)  # the weight of x_1 = w_1 itself
+        return AnytimeState(t, w, inner.init(w), stored_average(params, state_dtype), memory)
 
     def update(
         updates: Any, state: AnytimeState, params: Any = None, **extra_args: Any
@@ -112,9 +108,9 @@ def anytime(
         )
         w = project(add(state.w, step))
         t = optax.safe_increment(state.t)
-        ratio = next_ratio(gamma, state.ratio, state.t)
-        move, x = averaged(params, state.x, w, gamma_at(gamma, ratio, t))
-        return move, AnytimeState(t, cast_like(w, state.w), inner_state, x, ratio)
+        share, memory = gamma.step(state.gamma_memory, t)
+        move, x = averaged(params, state.x, w, share)
+        return move, AnytimeState(t, cast_like(w, state.w), inner_state, x, memory)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

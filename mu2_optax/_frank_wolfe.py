@@ -5,10 +5,10 @@ from typing import Any
 import optax
 
 from mu2_optax._checks import check_callable, check_gradient, check_params
+from mu2_optax._momentum import DoubleMomentum, linear_momentum
+from mu2_optax._optimizers import mu2
 from mu2_optax._trees import cast_like, subtract, widened
-from mu2_optax.momentum import DoubleMomentum, linear_momentum
-from mu2_optax.optimizers import mu2
-from mu2_optax.oracles import Oracle, checked_oracle
+from mu2_optax.lmo._oracle import Oracle, checked_oracle
 
 
 def frank_wolfe(lmo: Oracle) -> optax.GradientTransformationExtraArgs:
@@ -32,8 +32,8 @@ def frank_wolfe(lmo: Oracle) -> optax.GradientTransformationExtraArgs:
     Examples:
       >>> import jax.numpy as jnp, optax, mu2_optax
       >>> from mu2_optax import lmo
-      >>> from mu2_optax.frank_wolfe import frank_wolfe
-      >>> tx = mu2_optax.anytime(frank_wolfe(lmo.l1_ball(1.0)), mu2_optax.linear_momentum().gamma)
+      >>> inner = mu2_optax.frank_wolfe(lmo.l1_ball(1.0))
+      >>> tx = mu2_optax.anytime(inner, mu2_optax.linear_momentum().gamma)
       >>> params = jnp.zeros(3)
       >>> updates, state = tx.update(jnp.array([1.0, -3.0, 2.0]), tx.init(params), params)
       >>> optax.apply_updates(params, updates).round(4)
@@ -78,7 +78,7 @@ def mu2_frank_wolfe(
 
     The bound :math:`E\|d_t - \nabla f(x_t)\|^2 \le \tilde\sigma^2/(t + 1)` holds for any update
     rule that keeps w in K, so it holds here; the excess loss is then of order
-    :math:`LD^2/T + D\tilde\sigma/\sqrt T` (see :func:`mu2_optax.theory.excess_loss_bound`), with
+    :math:`LD^2/T + D\tilde\sigma/\sqrt T` (see :func:`mu2_optax.theory.frank_wolfe_bound`), with
     nothing to tune but the set K. The first params should lie in K; if they do not, their share in
     the average fades like 1/t².
 
@@ -94,9 +94,8 @@ def mu2_frank_wolfe(
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
       >>> from mu2_optax import lmo
-      >>> from mu2_optax.frank_wolfe import mu2_frank_wolfe
       >>> grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
-      >>> tx = mu2_frank_wolfe(lmo.l2_ball(2.0))
+      >>> tx = mu2_optax.mu2_frank_wolfe(lmo.l2_ball(2.0))
       >>> params = jnp.array([1.0, 1.0])
       >>> state = tx.init(params)
       >>> @jax.jit

@@ -10,9 +10,9 @@ from mu2_optax._checks import (
     check_callable,
     check_like,
     check_params,
+    check_positive,
     check_transform,
 )
-from mu2_optax._numbers import check_positive
 from mu2_optax._trees import add, cast_like, subtract, widened
 
 Projection: TypeAlias = Callable[[Any], Any]
@@ -31,7 +31,7 @@ def per_tensor(projection: Projection) -> Projection:
 
     Examples:
       >>> import jax.numpy as jnp, mu2_optax
-      >>> project = mu2_optax.per_tensor(mu2_optax.l2_ball(1.0))
+      >>> project = mu2_optax.per_tensor(mu2_optax.onto_l2_ball(1.0))
       >>> project({"a": jnp.array([3.0, 4.0]), "b": jnp.array(0.5)})
       {'a': Array([0.6, 0.8], dtype=float32), 'b': Array(0.5, dtype=float32)}
 
@@ -39,11 +39,11 @@ def per_tensor(projection: Projection) -> Projection:
       The authors' experiments project each weight and bias on a ball of its own: Dahan and Levy,
       `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
-    check_callable("projection", projection, "mu2_optax.l2_ball(1.0)")
+    check_callable("projection", projection, "mu2_optax.onto_l2_ball(1.0)")
     return lambda tree: jax.tree.map(projection, tree)
 
 
-def l2_ball(radius: Any, center: Any = None) -> Projection:
+def onto_l2_ball(radius: Any, center: Any = None) -> Projection:
     r"""Projects a whole tree, as one vector, onto an L2 ball.
 
     .. math:: \Pi(w) = c + (w - c)\,\min(1, r / \|w - c\|)
@@ -59,9 +59,9 @@ def l2_ball(radius: Any, center: Any = None) -> Projection:
     Examples:
       >>> import jax.numpy as jnp, mu2_optax
       >>> params = {"w": jnp.array([3.0, 0.0]), "b": jnp.array(4.0)}
-      >>> mu2_optax.l2_ball(1.0)(params)["w"]
+      >>> mu2_optax.onto_l2_ball(1.0)(params)["w"]
       Array([0.6, 0. ], dtype=float32)
-      >>> near_start = mu2_optax.l2_ball(0.1, center=params)
+      >>> near_start = mu2_optax.onto_l2_ball(0.1, center=params)
 
     References:
       Parikh and Boyd, `Proximal Algorithms
@@ -95,7 +95,7 @@ def projected(
 
     Examples:
       >>> import jax.numpy as jnp, optax, mu2_optax
-      >>> tx = mu2_optax.projected(optax.sgd(1.0), mu2_optax.l2_ball(1.0))
+      >>> tx = mu2_optax.projected(optax.sgd(1.0), mu2_optax.onto_l2_ball(1.0))
       >>> params = jnp.array([0.0, 0.0])
       >>> updates, state = tx.update(jnp.array([-3.0, 4.0]), tx.init(params), params)
       >>> optax.apply_updates(params, updates)
@@ -122,7 +122,7 @@ def as_projection(projection: Projection | None) -> Projection:
     """The projection, checked; the identity if there is none."""
     if projection is None:
         return lambda tree: tree
-    check_callable("projection", projection, "mu2_optax.l2_ball(1.0)")
+    check_callable("projection", projection, "mu2_optax.onto_l2_ball(1.0)")
 
     def project(tree: Any) -> Any:
         inside = projection(tree)

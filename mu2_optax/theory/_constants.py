@@ -10,13 +10,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_callable, check_gradient, check_leading_axis, check_params
-from mu2_optax._numbers import check_iterations
-from mu2_optax._trees import add, subtract, widened
-from mu2_optax.gradients import GradFn, accumulate
+from mu2_optax._checks import (
+    check_callable,
+    check_gradient,
+    check_iterations,
+    check_leading_axis,
+    check_params,
+)
+from mu2_optax._same_sample import GradFn, accumulate
+from mu2_optax._trees import add, inverse_or_zero, scaled, subtract, widened
+from mu2_optax.estimates import hessian_vector_product
 
 
-def smoothness(
+def measure_smoothness(
     grad_fn: GradFn, params: Any, batch: Any, key: jax.Array, *, iterations: int = 100
 ) -> jax.Array:
     r"""The smoothness L of the loss on one batch: the largest curvature at ``params``.
@@ -27,7 +33,7 @@ def smoothness(
     Power iteration on Hessian-vector products, two gradients' cost each. The result approaches
     :math:`\|\nabla^2 f(x; z)\|` from below, so that a learning rate made from it may be a little
     too large: divide it by 2 or increase ``iterations`` if that matters. The theorems ask for the L
-    of every single :math:`f(\cdot; z)`: see :func:`sample_smoothness`.
+    of every single :math:`f(\cdot; z)`: see :func:`measure_sample_smoothness`.
 
     Args:
       grad_fn: A function of (params, batch).
@@ -44,7 +50,7 @@ def smoothness(
       >>> from mu2_optax import theory
       >>> loss = lambda x, z: 0.5 * jnp.mean((z @ x) ** 2)
       >>> batch = jnp.array([[2.0, 0.0], [0.0, 1.0]])
-      >>> L = theory.smoothness(jax.grad(loss), jnp.ones(2), batch, jax.random.key(0))
+      >>> L = theory.measure_smoothness(jax.grad(loss), jnp.ones(2), batch, jax.random.key(0))
       >>> round(float(L), 4)
       2.0
       >>> tx = mu2_optax.mu2_extra_sgd(theory.max_learning_rate(L, 1000, "mu2_extra_sgd"))
@@ -57,10 +63,10 @@ def smoothness(
     check_params(params)
     check_iterations("iterations", iterations)
     x = widened(params)
-    return _power(lambda v: _hessian_vector(grad_fn, x, batch, v), x, key, iterations)
+    return _power(lambda v: hessian_vector_product(grad_fn, v)(x, batch), x, key, iterations)
 
 
-def sample_smoothness(
+def measure_sample_smoothness(
     grad_fn: GradFn, params: Any, samples: Any, key: jax.Array, *, iterations: int = 100
 ) -> jax.Array:
     r"""The smoothness L that the theorems ask for: the largest over the samples.
@@ -82,7 +88,7 @@ def sample_smoothness(
       >>> from mu2_optax import theory
       >>> grad_fn = jax.grad(lambda x, z: 0.5 * (z @ x) ** 2)
       >>> samples, key = jnp.array([[2.0, 0.0], [0.0, 3.0]]), jax.random.key(0)
-      >>> round(float(theory.sample_smoothness(grad_fn, jnp.ones(2), samples, key)), 4)
+      >>> round(float(theory.measure_sample_smoothness(grad_fn, jnp.ones(2), samples, key)), 4)
       9.0
 
     References:
@@ -92,12 +98,12 @@ def sample_smoothness(
     _check_samples(samples, 1)
 
     def one(sample: Any) -> jax.Array:
-        return smoothness(grad_fn, params, sample, key, iterations=iterations)
+        return measure_smoothness(grad_fn, params, sample, key, iterations=iterations)
 
     return jnp.max(jax.lax.map(one, samples))
 
 
-def gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax.Array:
+def measure_gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax.Array:
     r"""The variance of the stochastic gradient at ``params``, without bias.
 
     .. math:: \sigma^2 \approx \frac{1}{n - 1} \sum_{i=1}^n \|\nabla f(x; z_i) - \bar g\|^2
@@ -115,7 +121,8 @@ def gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax.Array:
       >>> import jax, jax.numpy as jnp
       >>> from mu2_optax import theory
       >>> grad_fn = jax.grad(lambda x, z: 0.5 * jnp.sum((x - z) ** 2))
-      >>> float(theory.gradient_variance(grad_fn, jnp.zeros(1), jnp.array([[1.0], [2.0], [3.0]])))
+      >>> samples = jnp.array([[1.0], [2.0], [3.0]])
+      >>> float(theory.measure_gradient_variance(grad_fn, jnp.zeros(1), samples))
       1.0
 
     References:
@@ -141,7 +148,7 @@ def gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax.Array:
     return total / (count - 1)
 
 
-def smoothness_variance(
+def measure_smoothness_variance(
     grad_fn: GradFn, params: Any, samples: Any, key: jax.Array, *, iterations: int = 50
 ) -> jax.Array:
     r"""The variance of the smoothness at ``params``: how differently the samples curve.
@@ -167,7 +174,7 @@ def smoothness_variance(
       >>> from mu2_optax import theory
       >>> grad_fn = jax.grad(lambda x, z: 0.5 * jnp.sum(z * x**2))
       >>> samples, key = jnp.array([1.0, 2.0, 3.0]), jax.random.key(0)
-      >>> float(theory.smoothness_variance(grad_fn, jnp.ones(1), samples, key))
+      >>> float(theory.measure_smoothness_variance(grad_fn, jnp.ones(1), samples, key))
       1.0
 
     References:
@@ -181,11 +188,13 @@ def smoothness_variance(
     x = widened(params)
 
     def apply(v: Any) -> Any:
-        mean = accumulate(lambda _, sample: _hessian_vector(grad_fn, x, sample, v))(x, samples)
+        mean = accumulate(lambda _, sample: hessian_vector_product(grad_fn, v)(x, sample))(
+            x, samples
+        )
 
         def add_sample(total: Any, sample: Any) -> tuple[Any, None]:
-            away = subtract(_hessian_vector(grad_fn, x, sample, v), mean)
-            return add(total, _hessian_vector(grad_fn, x, sample, away)), None
+            away = subtract(hessian_vector_product(grad_fn, v)(x, sample), mean)
+            return add(total, hessian_vector_product(grad_fn, away)(x, sample)), None
 
         total, _ = jax.lax.scan(add_sample, jax.tree.map(jnp.zeros_like, x), samples)
         return jax.tree.map(lambda a: a / (count - 1), total)
@@ -193,19 +202,12 @@ def smoothness_variance(
     return _power(apply, x, key, iterations)
 
 
-def _hessian_vector(grad_fn: GradFn, x: Any, batch: Any, v: Any) -> Any:
-    grads, product = jax.jvp(lambda point: grad_fn(point, batch), (x,), (v,))
-    check_gradient("grad_fn(params, batch)", grads, x)
-    return product
-
-
 def _power(apply: Any, x: Any, key: jax.Array, iterations: int) -> jax.Array:
     """The norm of a symmetric operator, from below."""
 
     def iterate(_: Any, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
         v, norm = carry
-        scale = jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
-        v = apply(jax.tree.map(lambda a: a * scale, v))
+        v = apply(scaled(inverse_or_zero(norm), v))
         return v, optax.tree.norm(v)
 
     v = optax.tree.random_like(key, x)

@@ -1,0 +1,136 @@
+r"""Weights that change with time: α, β and γ.
+
+A weight is a number, a schedule (a function of the step count), or an object with a memory: what it
+has summed or measured so far. :class:`Weight` is the one form that all of them take here, and the
+state of a transform holds the memory.
+
+Time is converted here and nowhere else: Optax counts start at 0 and the paper's t at 1, so a
+schedule called with ``count`` gives the weight of step t = count + 1.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._checks import check_unit_interval
+
+Schedule: TypeAlias = Callable[[Any], Any]
+"""A function of the step count."""
+
+Scalar: TypeAlias = float | jax.Array
+"""A number or a tracer."""
+
+ScalarOrSchedule: TypeAlias = Scalar | Schedule
+
+
+@runtime_checkable
+class Weight(Protocol):
+    """A weight with a memory."""
+
+    def first(self, params: Any) -> Any:
+        """The memory at count 0; None if there is nothing to remember."""
+
+    def step(self, memory: Any, count: jax.Array) -> tuple[jax.Array, Any]:
+        """The weight at ``count``, and the memory for the next count."""
+
+
+class RatioMemory(NamedTuple):
+    r"""The memory of a :class:`WeightRatio`.
+
+    Attributes:
+      ratio: The sum of the weights so far, divided by ``alpha``.
+      alpha: The last weight that was not zero.
+    """
+
+    ratio: jax.Array
+    alpha: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightRatio:
+    r"""The averaging weight of arbitrary step weights: :math:`\gamma_t = \alpha_t/\alpha_{1:t}`.
+
+    The sum :math:`\alpha_{1:t}` may overflow, and it swallows small terms; the ratio
+    :math:`r_t = \alpha_{1:t}/\alpha_t` does neither and has a recursion of its own,
+
+    .. math:: r_1 = 1, \qquad r_{t+1} = 1 + r_t\,\alpha_t/\alpha_{t+1}, \qquad \gamma_t = 1/r_t .
+
+    A weight of zero gives :math:`\gamma_t = 0` and leaves the sum as it is; before the first
+    positive weight, :math:`\gamma_t = 1`. It is the ``gamma`` of :func:`weighted_momentum`.
+
+    Attributes:
+      alpha: A schedule of weights that are not negative.
+    """
+
+    alpha: Schedule
+
+    def first(self, params: Any) -> RatioMemory:
+        """An empty sum."""
+        del params
+        return RatioMemory(jnp.zeros([], float), jnp.ones([], float))
+
+    def step(self, memory: RatioMemory | None, count: jax.Array) -> tuple[jax.Array, RatioMemory]:
+        """γ at ``count``, and the sum up to it."""
+        if memory is None:
+            raise ValueError(
+                "the state must hold the memory of a weighted momentum, got None: it was made by "
+                "an optimizer with another momentum. Call `init` again, or restore the right "
+                "checkpoint."
+            )
+        alpha = weight_at(self.alpha, count)
+        positive = alpha > 0
+        ratio = 1 + memory.ratio * memory.alpha / jnp.where(positive, alpha, 1)
+        gamma = jnp.where(positive, 1 / ratio, jnp.where(memory.ratio == 0, 1, 0))
+        return gamma, RatioMemory(
+            ratio=jnp.where(positive, ratio, memory.ratio),
+            alpha=jnp.where(positive, alpha, memory.alpha),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scheduled:
+    """A schedule as a weight: nothing to remember."""
+
+    schedule: Schedule
+
+    def first(self, params: Any) -> None:
+        del params
+
+    def step(self, memory: None, count: jax.Array) -> tuple[jax.Array, None]:
+        del memory
+        return weight_at(self.schedule, count), None
+
+
+def as_weight(value: ScalarOrSchedule | Weight) -> Weight:
+    """A number or a schedule as a weight; a weight as it is."""
+    return value if isinstance(value, Weight) else _Scheduled(as_schedule(value))
+
+
+def check_weight(name: str, value: ScalarOrSchedule | Weight) -> None:
+    """Requires a weight; a concrete number must lie in [0, 1]."""
+    if not isinstance(value, Weight):
+        check_unit_interval(name, value)
+
+
+def as_schedule(value: ScalarOrSchedule) -> Schedule:
+    """A schedule as it is; a number as a constant schedule."""
+    return value if callable(value) else optax.constant_schedule(value)
+
+
+def weight_at(schedule: Schedule, count: jax.Array) -> jax.Array:
+    """The value of a schedule in full precision, whatever dtype it was given in."""
+    return jnp.asarray(schedule(count)).astype(float)
+
+
+def time(count: Any) -> jax.Array:
+    """The paper's t, which starts at 1, as a float; Optax counts start at 0."""
+    return jnp.asarray(count).astype(float) + 1
+
+
+def inverse_time(count: Any) -> jax.Array:
+    """1/t."""
+    return 1 / time(count)
