@@ -83,7 +83,7 @@ class WeightRatio:
             )
         alpha = weight_at(self.alpha, count)
         positive = alpha > 0
-        ratio = 1 + memory.ratio * memory.alpha / jnp.where(positive, alpha, 1)
+        ratio = 1 + memory.ratio * (memory.alpha / jnp.where(positive, alpha, 1))
         gamma = jnp.where(positive, 1 / ratio, jnp.where(memory.ratio == 0, 1, 0))
         return gamma, RatioMemory(
             ratio=jnp.where(positive, ratio, memory.ratio),

@@ -256,7 +256,7 @@ def test_python_numbers_are_params_too():
 
 
 def test_projections_that_are_none():
-    with pytest.raises(TypeError, match=r"`projection` must be a function such as mu2_optax\.l2"):
+    with pytest.raises(TypeError, match=r"`projection` must be a function such as mu2_optax\.onto"):
         m.mu2_sgd(0.1, projection=1.0)
     with pytest.raises(TypeError, match=r"`projection` must be a function"):
         m.per_tensor(1.0)
@@ -285,7 +285,7 @@ def test_microbatches_that_do_not_fit():
 
 
 def test_an_unknown_way_to_pair_gradients():
-    with pytest.raises(ValueError, match=r"`how` must be 'sequential' or 'vmap', got 'pmap'"):
+    with pytest.raises(ValueError, match=r"`how` must be one of 'sequential', 'vmap', got 'pmap'"):
         m.grad_pair(lambda params, batch: params, how="pmap")
 
 
@@ -302,5 +302,5 @@ def test_an_error_loses_nothing():
 def test_a_state_of_another_momentum():
     weighted = m.mu2_sgd(0.1, m.weighted_momentum(lambda count: count + 1.0))
     state = m.mu2_sgd(0.1).init(PARAMS)
-    with pytest.raises(ValueError, match=r"`ratio` of a weighted momentum, got None"):
+    with pytest.raises(ValueError, match=r"memory of a weighted momentum, got None"):
         update(weighted, state=state)

@@ -70,17 +70,27 @@ def test_the_ratio_recursion_neither_overflows_nor_drifts():
     """Weights 1.01^t overflow float32 at t = 8,900; γ tends to 1 - 1/1.01."""
     with_ratio = mu2_optax.anytime(
         optax.sgd(0.0),
-        mu2_optax.weighted_momentum(lambda count: 1.01 ** jnp.minimum(count, 7000)).gamma,
+        mu2_optax.weighted_momentum(lambda count: 1.01 ** jnp.minimum(count, 8850)).gamma,
     )
     params = jnp.array(1.0)
     state = with_ratio.init(params)
 
     def step(state, _):
         _, state = with_ratio.update(params, state, params)
-        return state, 1 / state.ratio
+        return state, 1 / state.gamma_memory.ratio
 
-    _, gammas = jax.jit(lambda s: jax.lax.scan(step, s, length=6000))(state)
+    _, gammas = jax.jit(lambda s: jax.lax.scan(step, s, length=8800))(state)
     assert float(gammas[-1]) == pytest.approx(1 - 1 / 1.01, rel=1e-5)
+
+
+def test_a_weight_of_zero_stops_the_averaging_and_keeps_the_sum():
+    alphas = jnp.array([0.0, 0.0, 2.0, 3.0, 0.0, 0.0, 5.0])
+    gamma = mu2_optax.weighted_momentum(lambda count: alphas[count]).gamma
+    memory, found = gamma.first(None), []
+    for count in range(7):
+        share, memory = gamma.step(memory, jnp.asarray(count))
+        found.append(float(share))
+    assert found == pytest.approx([1, 1, 1, 3 / 5, 0, 0, 5 / 10])
 
 
 def test_a_ratio_of_linear_weights_is_the_closed_form_after_a_hundred_thousand_steps():
@@ -95,7 +105,7 @@ def test_a_ratio_of_linear_weights_is_the_closed_form_after_a_hundred_thousand_s
 
     state = jax.jit(lambda s: jax.lax.fori_loop(0, steps, step, s))(tx.init(params))
     expected = float(mu2_optax.linear_momentum().gamma(steps))
-    assert 1 / float(state.ratio) == pytest.approx(expected, rel=1e-5)
+    assert 1 / float(state.gamma_memory.ratio) == pytest.approx(expected, rel=1e-5)
 
 
 OPTIMIZERS = [
