@@ -1,8 +1,8 @@
 """μ² beside the strongest peers that Optax has, at equal steps and at equal gradient evaluations.
 
-    python benchmarks/robustness.py --data mnist                # logistic regression
-    python benchmarks/robustness.py --data fashion-mnist
-    python benchmarks/robustness.py --task cnn --data mnist     # the paper's CNN
+    python -m benchmarks.robustness --data mnist                # logistic regression
+    python -m benchmarks.robustness --data fashion-mnist
+    python -m benchmarks.robustness --task cnn --data mnist     # the paper's CNN
 
 μ²-SGD, μ²-ExtraSGD and μ² around Adam; SGD, momentum SGD and Adam; schedule-free SGD and AdamW,
 Prodigy and DoG (all four from ``optax.contrib``). Logistic regression is run with each tensor in

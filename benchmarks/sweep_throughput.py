@@ -1,6 +1,6 @@
 """How long a sweep takes, divided by the same cells run one after another.
 
-    python benchmarks/sweep_throughput.py --out benchmarks/results/sweep_throughput
+    python -m benchmarks.sweep_throughput --out benchmarks/results/sweep_throughput
 
 Both run through functions that are compiled once, and both times leave the compilation out (it is
 shown apart). All ways take turns in five rounds: the ratio is that of the fastest rounds, and
@@ -194,7 +194,7 @@ def main():
     result = {
         "machine": f"{CORES}-core {platform.machine()} {jax.default_backend().upper()}",
         "jax": jax.__version__,
-        "command": "python benchmarks/sweep_throughput.py "
+        "command": "python -m benchmarks.sweep_throughput "
         f"--rounds {options.rounds} --steps {options.steps} --cnn-steps {options.cnn_steps} "
         f"--growth-steps {options.growth_steps}",
         "grids": {

@@ -3,8 +3,8 @@
 The first command is the paper's setting, 25 epochs with batch 32, for which one wants an
 accelerator; the second only shows that it learns:
 
-    python examples/cifar10_resnet.py
-    python examples/cifar10_resnet.py --width 4 --depth 10 --steps 500    # 82 s
+    python -m examples.cifar10_resnet
+    python -m examples.cifar10_resnet --width 4 --depth 10 --steps 500    # 82 s
 
 Measured on a 2-core x86-64 CPU, no GPU: the second command gives the test accuracy 0.2665; the
 first was not run. The images are augmented in the jitted step (random crop with padding 2, random
@@ -12,7 +12,7 @@ flip) before the gradient is evaluated, so that both evaluations see the same au
 ``--checkpoint FILE`` the state is saved after each epoch, and a command that finds the file goes on
 from it, bit for bit. The batch is split over the devices, for example
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=2 python examples/cifar10_resnet.py
+    XLA_FLAGS=--xla_force_host_platform_device_count=2 python -m examples.cifar10_resnet
 """
 
 import argparse
@@ -22,12 +22,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-import data as datasets
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flags import fraction, positive_float, positive_int
 from flax import linen as nn
 from flax import serialization
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -35,6 +33,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 import mu2_optax
 import mu2_optax.checkpoint
 import mu2_optax.linen
+from examples import data as datasets
+from examples.option_types import fraction, positive_float, positive_int
 
 STAGES = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 

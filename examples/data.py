@@ -13,7 +13,7 @@ Without a folder they are downloaded from their public homes into a cache folder
 there the next time; a download that was interrupted goes on where it was. Downloading needs pooch
 and tqdm: ``pip install 'mu2-optax[examples]'``. To download one now and see where it went:
 
-    python examples/data.py mnist
+    python -m examples.data mnist
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Logistic regression in a ball, in Flax linen: the setting in which any learning rate will do.
 
-    python examples/logistic_regression.py                              # digits; 5 s
-    python examples/logistic_regression.py --data mnist                 # one epoch; 7 s
-    python examples/logistic_regression.py --data mnist --learning-rate 10000
-    python examples/logistic_regression.py --data mnist --learning-rate 10000 --optimizer sgd
+    python -m examples.logistic_regression                              # digits; 5 s
+    python -m examples.logistic_regression --data mnist                 # one epoch; 7 s
+    python -m examples.logistic_regression --data mnist --learning-rate 10000
+    python -m examples.logistic_regression --data mnist --learning-rate 10000 --optimizer sgd
 
 Measured on a 2-core x86-64 CPU, no GPU: the four commands give the test accuracies 0.9415, 0.8839,
 0.8841 and 0.3176. Two lines differ from a training step of Flax's own: the one that evaluates the
@@ -15,16 +15,16 @@ import argparse
 import sys
 import time
 
-import data as datasets
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flags import positive_float, positive_int
 from flax import linen as nn
 
 import mu2_optax
 import mu2_optax.linen
+from examples import data as datasets
+from examples.option_types import positive_float, positive_int
 
 OPTIMIZERS = {
     "mu2_sgd": lambda rate, ball: mu2_optax.mu2_sgd(

@@ -1,7 +1,7 @@
 """The paper's convolutional network on MNIST, in Flax NNX, trained with μ²-SGD.
 
-    python examples/mnist_cnn.py                      # digits, no download; 16 s
-    python examples/mnist_cnn.py --data mnist         # one epoch; 82 s
+    python -m examples.mnist_cnn                      # digits, no download; 16 s
+    python -m examples.mnist_cnn --data mnist         # one epoch; 82 s
 
 Measured on a 2-core x86-64 CPU, no GPU: test accuracy 0.9916 after 10 epochs of digits, and
 0.9816 after one epoch of MNIST. Two lines differ from a training step of Flax's own: the one
@@ -14,16 +14,16 @@ import sys
 import time
 from functools import partial
 
-import data as datasets
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flags import fraction, positive_float, positive_int
 from flax import nnx
 
 import mu2_optax
 import mu2_optax.nnx
+from examples import data as datasets
+from examples.option_types import fraction, positive_float, positive_int
 
 
 def max_pool(x: jax.Array) -> jax.Array:

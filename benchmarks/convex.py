@@ -4,8 +4,8 @@ Logistic regression, batch 64, one epoch, the weights in the unit L2 ball (each 
 as in the authors' code; or all of them in one, as in the paper's text; or not constrained at all),
 learning rates from 1e-4 to 1e4 (the paper's end at 10), 3 seeds, α_t = t and β_t = 1/t:
 
-    python benchmarks/paper/convex.py --data mnist
-    python benchmarks/paper/convex.py --data fashion-mnist
+    python -m benchmarks.convex --data mnist
+    python -m benchmarks.convex --data fashion-mnist
 
 Each writes ``results.csv`` (a row per run), ``results.json`` (with the test accuracy and loss over
 the iterations), ``figure.png`` and its companions, and ``run.json`` into

@@ -1,7 +1,7 @@
 """The tables of the README and the docs, made from the committed results.
 
-    python benchmarks/paper/tables.py                # README.md and docs/*.md
-    python benchmarks/paper/tables.py FILE.md ...
+    python -m benchmarks.tables                # README.md and docs/*.md
+    python -m benchmarks.tables FILE.md ...
 
 A table stands between two comments, the first of which says what it shows:
 
