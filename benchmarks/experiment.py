@@ -1,6 +1,8 @@
-"""An experiment: a sweep for each of several cases, kept in one folder, resumed where it stopped."""
+"""An experiment: a sweep for each of several cases, in one folder, resumed where it stopped."""
 
 import argparse
+import importlib.metadata
+import platform
 import re
 import shutil
 import sys
@@ -18,6 +20,7 @@ from examples.option_types import positive_float, positive_int
 from mu2_optax.sweep import SweepResult, load_results, save_results, sweep
 
 RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("mu2-optax", "jax", "optax", "flax", "numpy", "scikit-learn")
 
 Results = dict[str, SweepResult]
 
@@ -69,9 +72,9 @@ def run(
       strategy: The strategy of `sweep`.
 
     Returns:
-      A result for each case by its label; what ``args.minutes`` left no time for is not finished.
+      A result for each case that has a finished run, by its label.
     """
-    deadline = time.monotonic() + 60 * args.minutes if args.minutes else None
+    deadline = args.minutes and time.monotonic() / 60 + args.minutes
     file = args.out / "results.json"
     own = load_results(file) if file.is_file() else {}
     results = {}
@@ -88,14 +91,12 @@ def run(
             args.lrs,
             args.seeds,
             strategy=strategy,
-            resume=args.out / "journal" / f"{case.label.replace('/', '-')}.jsonl",
+            resume=_journal(args.out, case.label),
             label=case.label,
             context=context,
-            minutes=None if deadline is None else max(0.0, deadline - time.monotonic()) / 60,
+            minutes=deadline and max(1e-6, deadline - time.monotonic() / 60),
         )
-        accuracy = results[case.label].final("test_accuracy").mean(axis=1)
-        print(f"{case.label:32}", *(f"{value:.3f}" for value in accuracy), flush=True)
-    return results
+    return {label: result for label, result in results.items() if result.finished.any()}
 
 
 def save(results: Iterable[SweepResult], out: Path, module: str) -> None:
@@ -103,18 +104,23 @@ def save(results: Iterable[SweepResult], out: Path, module: str) -> None:
 
     Args:
       results: The results; those that were taken over say so by the command they have already.
-      out: The folder. Its journals are removed when every run has finished.
+      out: The folder. The journals of what has finished are removed from it.
       module: The module whose command makes them, such as ``"benchmarks.convex"``.
     """
-    made = {"command": command_line(module)}
+    versions = {package: importlib.metadata.version(package) for package in PACKAGES}
+    made = {
+        "command": command_line(module),
+        "versions": {"python": platform.python_version()} | versions,
+    }
     results = [replace(result, info=made | result.info) for result in results]
     save_results(results, out / "results.json")
-    save_results(map(without_curves, results), out / "results.csv")
-    finished = sum(int(result.finished.sum()) for result in results)
-    total = sum(result.finished.size for result in results)
-    print(f"wrote {out}: {finished} of {total} runs")
-    if finished == total:
+    save_results([without_curves(result) for result in results], out / "results.csv")
+    for result in results:
+        if result.finished.all():
+            _journal(out, result.label).unlink(missing_ok=True)
+    if not any(out.glob("journal/*")):
         shutil.rmtree(out / "journal", ignore_errors=True)
+    print(f"wrote {out}: {sum(int(result.finished.sum()) for result in results)} runs")
 
 
 def select(results: Results, **values: Any) -> Results:
@@ -159,6 +165,10 @@ def _covers(result: SweepResult, context: Mapping[str, Any], args: argparse.Name
     )
 
 
+def _journal(out: Path, label: str) -> Path:
+    return out / "journal" / f"{label.replace('/', '-')}.jsonl"
+
+
 def _check_setting(result: SweepResult, context: Mapping[str, Any], out: Path) -> None:
     for name, value in context.items():
         found = result.info["context"].get(name)
@@ -167,4 +177,3 @@ def _check_setting(result: SweepResult, context: Mapping[str, Any], out: Path) -
                 f"{out} holds runs with {name} {found}, not {value}: choose another folder with "
                 "--out"
             )
-

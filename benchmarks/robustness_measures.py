@@ -1,22 +1,13 @@
-"""How robust an optimizer is to its learning rate, from the rows of an experiment."""
+"""How robust an optimizer is to its learning rate, at equal steps or at equal evaluations."""
 
-import csv
-import io
 import math
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-import records
-from optimizers import GRADIENTS, TITLES
-from records import Row
-
+from benchmarks.experiment import Results, select
 from mu2_optax.sweep import SweepResult, lr_sensitivity, plateau_width, stability_range
-from mu2_optax.sweep.statistics import bootstrap, final_losses
-from mu2_optax.sweep.storage import write_atomically
+from mu2_optax.sweep._seeds import bootstrap, final_losses
 
-BUDGETS = ("steps", "evaluations")
+BUDGETS = {"steps": "equal steps", "evaluations": "equal gradient evaluations"}
 TOLERANCE = 0.01  # how far from the best accuracy a plateau may be
 UNIFORM_LOSS = math.log(10)  # the loss of a uniform guess among ten classes
 
@@ -45,15 +36,31 @@ class Robustness(NamedTuple):
     sensitivity: Measure
 
 
-def with_budget(rows: Sequence[Row], budget: str) -> list[Row]:
-    """The rows at equal steps, or at equal gradient evaluations.
+def with_budget(results: Results, budget: str, **values: Any) -> Results:
+    """Results by title at equal steps, or at equal gradient evaluations.
 
     At equal steps every optimizer takes as many steps as SGD; at equal evaluations one that
     evaluates k gradients a step takes a k-th of them.
+
+    Args:
+      results: The results of an experiment.
+      budget: One of ``BUDGETS``.
+      **values: What else their cases must have, such as ``projection="none"``.
+
+    Returns:
+      The results by their optimizers' titles.
     """
-    most = max(row["steps"] for row in rows)
-    share = GRADIENTS if budget == "evaluations" else dict.fromkeys(GRADIENTS, 1)
-    return [row for row in rows if row["steps"] == most // share[row["optimizer"]]]
+    most = max(result.info["context"]["steps"] for result in results.values())
+
+    def allowed(context: dict[str, Any]) -> int:
+        return most // (context["gradients_per_step"] if budget == "evaluations" else 1)
+
+    chosen = {
+        label: result
+        for label, result in results.items()
+        if result.info["context"]["steps"] == allowed(result.info["context"])
+    }
+    return select(chosen, **values)
 
 
 def robustness(result: SweepResult) -> Robustness:
@@ -67,26 +74,3 @@ def robustness(result: SweepResult) -> Robustness:
         lr_sensitivity(result, "test_loss", initial=UNIFORM_LOSS),
     )
     return Robustness(best, *(Measure(measure.value, *measure.interval) for measure in rest))
-
-
-def table(rows: Sequence[Row]) -> dict[tuple[str, str, str], Robustness]:
-    """The measures by projection, budget and optimizer."""
-    measured = {}
-    for projection in dict.fromkeys(row["projection"] for row in rows):
-        for budget in BUDGETS:
-            own = with_budget(records.select(rows, projection=projection), budget)
-            sweeps = records.as_sweeps(own, {name: name for name in TITLES})
-            for name, result in sweeps.items():
-                measured[projection, budget, name] = robustness(result)
-    return measured
-
-
-def write_table(rows: Sequence[Row], path: Path) -> None:
-    """Writes ``measures.csv``: a row per projection, budget, optimizer and measure."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(("projection", "budget", "optimizer", "measure", "value", "low", "high"))
-    for key, found in table(rows).items():
-        for name, measure in found._asdict().items():
-            writer.writerow((*key, name, *(f"{np.float64(bound):.6g}" for bound in measure)))
-    write_atomically(path, buffer.getvalue())

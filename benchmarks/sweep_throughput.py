@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import sys
 import tempfile
 from pathlib import Path
 
@@ -27,6 +26,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
+from tqdm import tqdm  # noqa: E402
 
 from mu2_optax.sweep import sweep  # noqa: E402
 from mu2_optax.sweep.storage import write_atomically  # noqa: E402
@@ -111,8 +111,7 @@ def compare(train, ways, rounds):
     """Seconds of each way: running (fastest round) and compiling."""
     baseline = one_after_another(train)
     seconds = {"one after another": [], **{name: [] for name in ways}}
-    for number in range(rounds):
-        print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+    for _ in tqdm(range(rounds), unit="round"):
         seconds["one after another"].append(baseline())
         for name, options in ways.items():
             info = sweep(train, RATES, SEEDS, progress=False, **options).info

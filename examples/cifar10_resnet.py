@@ -29,6 +29,7 @@ import optax
 from flax import linen as nn
 from flax import serialization
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from tqdm import tqdm
 
 import mu2_optax
 import mu2_optax.checkpoint
@@ -158,10 +159,7 @@ def parse_arguments():
 def main():
     """Trains and evaluates."""
     parser, args = parse_arguments()
-    try:
-        data = datasets.load(args.data, args.data_dir)
-    except datasets.DataError as error:
-        parser.exit(1, f"{error}\n")
+    data = datasets.load_or_exit(parser, args)
     if args.batch > len(data.train_x):
         parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
 
@@ -191,15 +189,17 @@ def main():
     key = jax.device_put(jax.random.key(args.seed), copied)
     per_epoch = len(data.train_x) // args.batch
     steps = args.steps or per_epoch * args.epochs
-    for step in range(int(state.step), steps):
+    done = int(state.step)
+    progress = tqdm(range(done, steps), initial=done, total=steps, unit="step")
+    for step in progress:
         epoch, place = divmod(step, per_epoch)
-        if place == 0 or step == int(state.step):
+        if place == 0 or step == done:
             order = np.random.default_rng([args.seed, epoch]).permutation(len(data.train_x))
         rows = order[place * args.batch :][: args.batch]
         batch = jax.device_put((data.train_x[rows], data.train_y[rows]), split)
         state, loss = train_step(state, *batch, key)
         if (step + 1) % max(steps // 20, 1) == 0:
-            print(f"step {step + 1}/{steps}  loss {float(loss):.4f}", file=sys.stderr)
+            progress.set_postfix(loss=f"{float(loss):.4f}")
         if args.checkpoint and (place == per_epoch - 1 or step == steps - 1):
             save(state, args.checkpoint)
 
