@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep.result import SweepResult
-from mu2_optax.sweep.statistics import Array, Mode, bootstrap, final_losses, initial_loss
+from mu2_optax.sweep._mode import Mode
+from mu2_optax.sweep._result import SweepResult
+from mu2_optax.sweep._seeds import Array, bootstrap, final_losses, initial_loss
 
 _ROUNDING = 1 + 1e-6  # what lies on the border of a tolerance, to float32 rounding, is inside
 

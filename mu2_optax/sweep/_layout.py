@@ -1,10 +1,9 @@
 """How the cells of a grid are laid out over calls, lanes and devices.
 
 Every strategy is one function of a *block*: a few seeds times a few points, each cell of it run
-once. The function is compiled for one block shape, and the grid is covered by calls of it.
+once. The grid is covered by calls of it, all of one shape, so that it is compiled once.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -15,7 +14,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, PartitionSpec
 
-STRATEGIES = ("auto", "vmap", "map", "loop")
+from mu2_optax.sweep._machine import cores, default_device
+
+STRATEGIES = ("auto", "vmap", "map", "loop", "python")
 
 # run(point, seed) -> metrics of a single cell
 Cell = Callable[[Any, Any], Any]
@@ -26,11 +27,12 @@ class Layout:
     """What one call of the compiled function does.
 
     Attributes:
-      strategy: ``"vmap"``, ``"map"`` or ``"loop"``.
+      strategy: ``"vmap"``, ``"map"``, ``"loop"`` or ``"python"``.
       seeds: Seeds per call.
       points: Points (combinations of the axes' values) per call.
       lanes: Cells that run side by side on one device.
-      workers: Calls in flight at once.
+      workers: Calls in flight at once, each in its thread; 0 for one after another in the
+        caller's thread.
       devices: The devices that share a call, or None for the default device.
       sharded: The axis of the block that is split over the devices, 0 for seeds, 1 for points.
     """
@@ -54,12 +56,12 @@ def choose_layout(
 ) -> Layout:
     """Decides the block of one call; `sweep` documents the rule for ``"auto"``."""
     count = len(devices) if devices else 1
-    platform = devices[0].platform if devices else _default_platform()
+    platform = devices[0].platform if devices else default_device().platform
     shares = 1
     if strategy == "auto":
         strategy = "loop" if platform == "cpu" and has_convolution else "vmap"
         if platform == "cpu" and devices is None and chunk_size is None:
-            shares = _cores()  # a call per core: XLA runs small matrix products on one
+            shares = _workers()  # a call per core: XLA runs small matrix products on one
     # Split the axis that leaves the fullest device with the fewest cells.
     sharded = 1 if seeds * ceil(points / count) <= ceil(seeds / count) * points else 0
     parts = (count, 1) if sharded == 0 else (1, count)
@@ -76,7 +78,7 @@ def choose_layout(
         lanes = 1
     block = (own_seeds * parts[0], own_points * parts[1])
     calls = ceil(seeds / block[0]) * ceil(points / block[1])
-    workers = min(calls, _cores()) if platform == "cpu" and count == 1 else 1
+    workers = min(calls, _workers()) if platform == "cpu" and count == 1 else 1
     return Layout(strategy, *block, lanes, workers, tuple(devices) if devices else None, sharded)
 
 
@@ -153,12 +155,6 @@ def _is_jaxpr(value: Any) -> bool:
     return hasattr(value, "eqns") or isinstance(value, ClosedJaxpr)
 
 
-def _default_platform() -> str:
-    """The kind of device that arrays go to when nobody says where."""
-    return next(iter(jax.device_put(np.float32(0)).devices())).platform
-
-
-def _cores() -> int:
+def _workers() -> int:
     """The cores this process may use, at most 4: beyond that a call's own threads fill them."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return min(4, len(affinity(0)) if affinity else os.cpu_count() or 1)
+    return min(4, cores())
