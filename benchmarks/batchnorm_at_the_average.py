@@ -11,6 +11,7 @@ to 0.991 after ten; with a momentum of 0.9 it makes no difference after the thir
 from typing import Any
 
 import jax
+
 import mu2_optax
 import mu2_optax.linen
 from benchmarks import digits, experiment, small_cnn

@@ -18,6 +18,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks import experiment, logistic_task
@@ -54,18 +55,22 @@ def draw(results: experiment.Results, out: Path, name: str) -> None:
 
 
 def draw_curves(results: experiment.Results, file: Path, title: str) -> None:
-    """Test accuracy and test loss over the evaluations, at three learning rates."""
-    known = next(iter(results.values())).learning_rates.tolist()
+    """Draws test accuracy and test loss over the steps, at three learning rates."""
+    first = next(iter(results.values()))
+    known = first.learning_rates.tolist()
     rates = [rate for rate in SHOWN if rate in known] or known[:3]
-    figure = Figure(figsize=(8, 5), dpi=200, layout="constrained")
+    values = first.metric("test_loss_curve").shape[-1]
+    steps = np.linspace(0, first.info["context"]["steps"], values).tolist()
+    figure = Figure(figsize=(8, 5.4), dpi=200, layout="constrained")
     grid = figure.subplots(2, len(rates), sharex=True, sharey="row", squeeze=False)
-    for row, metric in zip(grid, ("test_accuracy_curve", "test_loss_curve"), strict=True):
+    for row, metric in zip(grid, ("test accuracy", "test loss"), strict=True):
+        curve = f"{metric.replace(' ', '_')}_curve"
         for axes, rate in zip(row, rates, strict=True):
-            plot_curves(results, metric, learning_rate=rate, axes=axes)
+            plot_curves(results, curve, axes=axes, learning_rate=rate, steps=steps)
+        row[0].set_ylabel(metric)
     for axes, rate in zip(grid[0], rates, strict=True):
-        axes.set_title(f"learning rate {rate:g}")
-    figure.suptitle(title)
-    figure.savefig(file)
+        axes.set_title(f"learning rate {rate:g}", fontsize=11)
+    experiment.finish_figure(figure, title, file)
 
 
 def main() -> None:

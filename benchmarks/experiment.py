@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+from matplotlib.figure import Figure
 
 from benchmarks.contenders import GRADIENTS, TITLES
 from examples import data as datasets
@@ -136,6 +137,20 @@ def select(results: Results, **values: Any) -> Results:
 def projections(results: Results) -> list[str]:
     """The projections that the cases have, each once."""
     return list(dict.fromkeys(result.info["context"]["projection"] for result in results.values()))
+
+
+def finish_figure(figure: Figure, title: str, file: Path) -> None:
+    """Gives panels that share their axes a title and one legend, and writes the picture."""
+    entries: dict[str, Any] = {}
+    for axes in figure.axes:
+        axes.label_outer()
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+    figure.legend(
+        entries.values(), entries, loc="outside lower center", ncols=4, frameon=False, fontsize=10
+    )
+    figure.savefig(file)
 
 
 def without_curves(result: SweepResult) -> SweepResult:

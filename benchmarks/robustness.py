@@ -100,13 +100,13 @@ def report(measures: dict[tuple[str, str, str], Robustness], file: Path) -> None
 def draw(results: experiment.Results, out: Path, subject: str) -> None:
     """Draws test accuracy against the rate, a panel for each budget."""
     for number, projection in enumerate(experiment.projections(results)):
-        figure = Figure(figsize=(8, 4.8), dpi=200, layout="constrained")
+        figure = Figure(figsize=(8, 5), dpi=200, layout="constrained")
         panels = figure.subplots(1, len(BUDGETS), sharex=True, sharey=True)
         for axes, (budget, title) in zip(panels, BUDGETS.items(), strict=True):
             own = with_budget(results, budget, projection=projection)
             plot_sweep(own, "test_accuracy", axes=axes, title=title, ylim=(0.0, 1.0))
-        figure.suptitle(f"{subject}, {logistic_task.IN_WORDS[projection]}")
-        figure.savefig(out / (f"figure_{projection}.png" if number else "figure.png"))
+        file = out / (f"figure_{projection}.png" if number else "figure.png")
+        experiment.finish_figure(figure, f"{subject}, {logistic_task.IN_WORDS[projection]}", file)
 
 
 def main() -> None:

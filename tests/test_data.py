@@ -14,7 +14,6 @@ from tiny_data import cifar_files, idx, mnist_files, write
 
 from examples import data as datasets
 
-
 # Folders
 
 

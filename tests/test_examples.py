@@ -81,7 +81,9 @@ def test_the_resnet_resumes_bit_for_bit_and_runs_on_two_devices(tmp_path):
     rest = run("cifar10_resnet", *options, "--steps", 6, "--checkpoint", tmp_path / "part")
     assert "resumed at step 3" in rest.stderr
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "part").read_bytes()
-    both = run("cifar10_resnet", *options, "--steps", 6, "--checkpoint", tmp_path / "two", devices=2)
+    both = run(
+        "cifar10_resnet", *options, "--steps", 6, "--checkpoint", tmp_path / "two", devices=2
+    )
     assert both.returncode == 0, both.stderr
     one, two = (trained(tmp_path / name) for name in ("whole", "two"))
     np.testing.assert_allclose(two, one, atol=1e-3 * np.abs(one).max())
