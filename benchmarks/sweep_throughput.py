@@ -1,6 +1,6 @@
 """How long a sweep takes, divided by the same cells run one after another.
 
-    python benchmarks/sweep_throughput.py --out benchmarks/results/sweep_throughput
+    python -m benchmarks.sweep_throughput --out benchmarks/results/sweep_throughput
 
 Both run through functions that are compiled once, and both times leave the compilation out (it is
 shown apart). All ways take turns in five rounds: the ratio is that of the fastest rounds, and
@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import platform
-import sys
 import tempfile
 from pathlib import Path
 
@@ -27,6 +26,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
+from tqdm import tqdm  # noqa: E402
 
 from mu2_optax.sweep import sweep  # noqa: E402
 from mu2_optax.sweep.storage import write_atomically  # noqa: E402
@@ -111,8 +111,7 @@ def compare(train, ways, rounds):
     """Seconds of each way: running (fastest round) and compiling."""
     baseline = one_after_another(train)
     seconds = {"one after another": [], **{name: [] for name in ways}}
-    for number in range(rounds):
-        print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+    for _ in tqdm(range(rounds), unit="round"):
         seconds["one after another"].append(baseline())
         for name, options in ways.items():
             info = sweep(train, RATES, SEEDS, progress=False, **options).info
@@ -194,7 +193,7 @@ def main():
     result = {
         "machine": f"{CORES}-core {platform.machine()} {jax.default_backend().upper()}",
         "jax": jax.__version__,
-        "command": "python benchmarks/sweep_throughput.py "
+        "command": "python -m benchmarks.sweep_throughput "
         f"--rounds {options.rounds} --steps {options.steps} --cnn-steps {options.cnn_steps} "
         f"--growth-steps {options.growth_steps}",
         "grids": {

@@ -1,6 +1,6 @@
 """Frank-Wolfe without a learning rate against tuned optimizers: logistic regression on digits.
 
-    python benchmarks/theory/no_learning_rate.py
+    python -m benchmarks.theory.no_learning_rate
 
 The data are scikit-learn's 1,797 digits of 8 x 8 pixels (nothing is downloaded): 1,437 for training
 and 360 for testing, batches of 16, three passes, weights on an L2 ball around the origin.
@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from report import COLORS, save, write_csv
 from sklearn.datasets import load_digits
 
 import mu2_optax
+from benchmarks.theory.report import COLORS, save, write_csv
 from mu2_optax import frank_wolfe, lmo, mu2_frank_wolfe
 
 RATES = 10.0 ** np.arange(-4, 4.01, 0.5)

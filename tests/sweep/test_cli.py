@@ -7,7 +7,7 @@ import pytest
 from sweep.conftest import run, signal_after_cells, start
 
 from mu2_optax.sweep import load_results
-from mu2_optax.sweep.cli import main
+from mu2_optax.sweep._command.cli import main
 
 QUADRATIC = '''
 """Gradient descent on x²/2, which diverges from rate 2 on."""

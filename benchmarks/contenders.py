@@ -1,0 +1,114 @@
+"""The optimizers of the experiments: the paper's, and the strongest peers that Optax has.
+
+All are made and called in the same way, and the step of each is the learning rate itself, never
+multiplied by α_t, as in the paper's experiments.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import optax
+from optax import contrib
+
+import mu2_optax
+from mu2_optax.sweep._command.optimizers import OPTIMIZERS
+from mu2_optax.sweep._command.optimizers import make_optimizer as make_paper_optimizer
+
+PAPER = tuple(OPTIMIZERS)  # mu2_sgd, mu2_extra_sgd, storm, anytime_sgd, sgd, momentum, adam
+PEERS = ("mu2_adam", "schedule_free_sgd", "schedule_free_adamw", "prodigy", "dog")
+
+# Gradient evaluations of one step.
+GRADIENTS = dict.fromkeys((*PAPER, *PEERS), 1) | {
+    "mu2_sgd": 2,
+    "storm": 2,
+    "mu2_adam": 2,
+    "mu2_extra_sgd": 3,
+}
+
+TITLES = {
+    "mu2_sgd": "μ²-SGD",
+    "mu2_extra_sgd": "μ²-ExtraSGD",
+    "storm": "STORM",
+    "anytime_sgd": "Anytime-SGD",
+    "sgd": "SGD",
+    "momentum": "momentum SGD",
+    "adam": "Adam",
+    "mu2_adam": "μ² around Adam",
+    "schedule_free_sgd": "schedule-free SGD",
+    "schedule_free_adamw": "schedule-free AdamW",
+    "prodigy": "Prodigy",
+    "dog": "DoG",
+}
+
+
+def make_optimizer(
+    name: str,
+    learning_rate: Any,
+    momentum: mu2_optax.DoubleMomentum,
+    projection: Callable[[Any], Any] | None,
+) -> optax.GradientTransformationExtraArgs:
+    """Makes an optimizer of this module.
+
+    Args:
+      name: One of ``PAPER`` and ``PEERS``.
+      learning_rate: A number or a tracer; Prodigy and DoG multiply the rate they find by it.
+      momentum: The momenta of those that have them.
+      projection: What keeps the params in their set, or None.
+
+    Returns:
+      The optimizer; call it as ``tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)``.
+    """
+    if name in PAPER:
+        return make_paper_optimizer(name, learning_rate, momentum, projection)
+    if name == "mu2_adam":
+        return mu2_optax.mu2(optax.adam(learning_rate), momentum, projection=projection)
+    if name == "schedule_free_sgd":
+        return _schedule_free(optax.sgd(learning_rate), learning_rate, projection)
+    if name == "schedule_free_adamw":  # the base optimizer of contrib.schedule_free_adamw
+        base = optax.chain(
+            optax.scale_by_rms(0.999, 1e-8, eps_in_sqrt=False, bias_correction=True),
+            optax.scale_by_learning_rate(learning_rate),
+        )
+        return _schedule_free(base, learning_rate, projection)
+    peers = {"prodigy": contrib.prodigy, "dog": contrib.dog}
+    if name not in peers:
+        raise ValueError(f"no optimizer {name!r}; there are {', '.join(TITLES)}.")
+    inner = optax.with_extra_args_support(peers[name](learning_rate))
+    return inner if projection is None else mu2_optax.projected(inner, projection)
+
+
+def evaluation_params(state: Any, params: Any) -> Any:
+    """The params to evaluate: schedule-free evaluates its average, all others ``params``."""
+    if isinstance(state, contrib.ScheduleFreeState):
+        return contrib.schedule_free_eval_params(state, params)
+    return params
+
+
+def _schedule_free(
+    base: optax.GradientTransformation, learning_rate: Any, projection: Any
+) -> optax.GradientTransformationExtraArgs:
+    if projection is not None:
+        base = _on_own_iterate(base, projection)
+    return contrib.schedule_free(base, learning_rate)
+
+
+def _on_own_iterate(
+    base: optax.GradientTransformation, projection: Callable[[Any], Any]
+) -> optax.GradientTransformation:
+    """Projects the iterate that ``base`` moves: schedule-free's z, whose averages then stay inside.
+
+    ``contrib.schedule_free`` shows its base optimizer the point of the gradient, not z, so z is
+    kept here as well.
+    """
+    tx = mu2_optax.projected(base, projection)
+
+    def init(params: Any) -> Any:
+        return params, tx.init(params)
+
+    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> Any:
+        del params
+        z, inner = state
+        move, inner = tx.update(updates, inner, z, **extra_args)
+        return move, (optax.apply_updates(z, move), inner)
+
+    return optax.GradientTransformationExtraArgs(init, update)

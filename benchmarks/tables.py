@@ -1,0 +1,125 @@
+"""The tables of the README and the docs, made from the committed results.
+
+    python -m benchmarks.tables                # README.md and docs/*.md
+    python -m benchmarks.tables FILE.md ...
+
+A table stands between two comments, the first of which says what it shows:
+
+    <!-- table benchmarks/results/convex_mnist/results.json accuracy projection=per_tensor -->
+    <!-- end of table -->
+
+``accuracy`` is the mean test accuracy over the seeds, a row per optimizer and a column per learning
+rate; ``measures`` has plateau width, stability ratio, learning-rate sensitivity and best accuracy,
+with ``budget=steps`` or ``budget=evaluations``. Both select by ``projection``.
+"""
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.experiment import RESULTS, Results, select
+from benchmarks.robustness_measures import BUDGETS, Measure, robustness, with_budget
+from mu2_optax.sweep import load_results
+
+ROOT = RESULTS.parents[1]
+MARKED = re.compile(
+    r"(?P<head><!-- table (?P<file>\S+) (?P<kind>\w+)(?P<options>( \w+=\w+)*) -->\n)"
+    r"(?P<body>.*?)(?P<tail><!-- end of table -->)",
+    re.DOTALL,
+)
+
+
+def accuracy_table(results: Results) -> str:
+    """Mean test accuracies; the best of each rate in bold, – where a seed diverged."""
+    rates = next(iter(results.values())).learning_rates
+    means = {name: result.final("test_accuracy").mean(axis=1) for name, result in results.items()}
+    best = np.nanmax(np.round(list(means.values()), 3), axis=0)
+
+    def cell(value: float, most: float) -> str:
+        if not np.isfinite(value):
+            return "–"
+        text = f"{value:.3f}".lstrip("0")
+        return f"**{text}**" if round(value, 3) == most else text
+
+    head = ["", *(f"{rate:g}" for rate in rates)]
+    body = [[name, *map(cell, values, best)] for name, values in means.items()]
+    return _markdown(head, body)
+
+
+def measures_table(results: Results) -> str:
+    """The measures of robustness, each with its interval over the seeds."""
+    body = []
+    for name, result in results.items():
+        found = robustness(result)
+        body.append(
+            [
+                name,
+                _interval(found.best_accuracy, "{:.3f}".format),
+                _interval(found.plateau_width, "{:.0f}".format),
+                _interval(found.stability_ratio, _power),
+                _interval(found.sensitivity, "{:.2f}".format),
+            ]
+        )
+    head = ["", "best accuracy", "plateau (decades)", "stability ratio", "sensitivity (nats)"]
+    return _markdown(head, body)
+
+
+def render(text: str) -> str:
+    """A page with its tables made anew."""
+
+    def replaced(match: re.Match[str]) -> str:
+        options = dict(option.split("=") for option in match["options"].split())
+        budget = options.pop("budget", None)
+        results = load_results(ROOT / match["file"])
+        if match["kind"] == "accuracy" and budget is None:
+            chosen, table = select(results, **options), accuracy_table
+        elif match["kind"] == "measures" and budget in BUDGETS:
+            chosen, table = with_budget(results, budget, **options), measures_table
+        else:
+            raise ValueError(f"no such table: {match['head'].strip()}")
+        if not chosen:
+            raise ValueError(f"{match['file']} has no results with {options}.")
+        return match["head"] + table(chosen) + match["tail"]
+
+    return MARKED.sub(replaced, text)
+
+
+def _interval(measure: Measure, shown: Callable[[float], str]) -> str:
+    value, low, high = map(shown, measure)
+    return value if low == high == value else f"{value} [{low}, {high}]"
+
+
+def _power(value: float) -> str:
+    """A large power of ten as one; any other number as it is."""
+    power = math.log10(value) if value > 0 else math.nan
+    if not power.is_integer() or power < 3:
+        return f"{value:g}"
+    return f"10{str(int(power)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+
+
+def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main() -> None:
+    """Writes the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pages", type=Path, nargs="*", help="default: README.md and docs/*.md")
+    args = parser.parse_args()
+    for page in args.pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        if not page.is_file():
+            parser.error(f"there is no file {page}")
+        text = page.read_text(encoding="utf-8")
+        page.write_text(render(text), encoding="utf-8")
+        print(f"{page.name}: {len(MARKED.findall(text))} tables")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The command ``mu2-sweep``: how much does the learning rate matter, on this task?"""
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+
+import mu2_optax
+from mu2_optax.sweep import SweepInterrupted, SweepResult, plot_sweep, save_results
+from mu2_optax.sweep._command.optimizers import OPTIMIZERS
+from mu2_optax.sweep._command.options import UsageError, parse_count, parse_rates, parse_seeds
+from mu2_optax.sweep._command.plan import Plan, choose_metric, make_plan
+from mu2_optax.sweep._command.report import table
+from mu2_optax.sweep._command.tasks import METRICS, TASKS
+from mu2_optax.sweep._data import DATA_VARIABLE
+from mu2_optax.sweep._engine import run_grid
+from mu2_optax.sweep._journal import JournalError
+from mu2_optax.sweep._layout import STRATEGIES
+
+DESCRIPTION = """\
+Trains with each optimizer at each learning rate and seed, every sweep compiled once, and shows how
+much the learning rate matters. Without arguments: logistic regression on scikit-learn's digits,
+seven optimizers, rates 1e-4 ... 1e4, three seeds.
+
+Writes results.json, results.csv and sweep.png into the run folder, and prints a table.
+"""
+
+EXAMPLES = f"""\
+examples:
+  mu2-sweep
+  mu2-sweep --optimizers mu2_sgd,sgd --lrs 1e-3:1e3:log13 --seeds 10
+  mu2-sweep --task mnist --data folder-with-idx-files
+  mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run     # Ctrl-C, and then:
+  mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run --resume
+  mu2-sweep my_module:train_fn                             # a task of your own
+
+a task of your own is a function in JAX from start to end that returns a dict of metrics:
+  def train_fn(optimizer, key): ...      # an Optax optimizer, for each of --optimizers;
+                                         # call optimizer.update(grads, state, params,
+                                         #                       grad_fn=grad_fn, batch=batch)
+  def train_fn(learning_rate, key): ...  # a traced number; the function chooses its optimizer
+With --radius its optimizers have linear momenta and keep the params in the ball, as in the convex
+experiments; without it they have fixed momenta and no projection, as for deep networks.
+
+data: tasks that need files read them from --data, or from the folder in ${DATA_VARIABLE}.
+exit status: 0 done, 1 a run failed, 2 bad options, 130 interrupted (finished cells are kept).
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The options."""
+    parser = argparse.ArgumentParser(
+        prog="mu2-sweep",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("function", nargs="?", metavar="MODULE:FUNCTION", help="a task of your own")
+    add("--task", metavar="NAME", help="a built-in task (default: digits; see --list)")
+    add("--data", metavar="DIR", help="folder of the task's data, where it needs one")
+    add("--optimizers", metavar="A,B,...", help="which to compare (default: all; see --list)")
+    add(
+        "--lrs",
+        type=parse_rates,
+        default="1e-4:1e4:log9",
+        metavar="RATES",
+        help="low:high:logN, low:high:linN or a list (default: %(default)s)",
+    )
+    add(
+        "--seeds",
+        type=parse_seeds,
+        default="3",
+        metavar="N",
+        help="number of seeds, or a list of them (default: %(default)s)",
+    )
+    add(
+        "--radius",
+        type=float,
+        metavar="R",
+        help="radius of the ball that holds the params "
+        "(default: the task's own; digits 3, mnist 1)",
+    )
+    add("--metric", metavar="NAME", help="metric of table and picture (default: the task's first)")
+    add(
+        "--better",
+        choices=("high", "low"),
+        help="which way the metric is better, where its name does not tell",
+    )
+    add("--strategy", choices=STRATEGIES, default="auto", help="how cells run (default: auto)")
+    add("--chunk-size", type=parse_count, metavar="N", help="cells side by side, to bound memory")
+    add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
+    add("--resume", action="store_true", help="go on with the run in --out; no cell runs twice")
+    add("--quiet", action="store_true", help="no progress bar")
+    add("--list", action="store_true", help="list tasks, optimizers and metrics, and exit")
+    add("--version", action="version", version=f"mu2-optax {mu2_optax.__version__}")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command.
+
+    Args:
+      argv: The arguments; those of the process if None.
+
+    Returns:
+      The exit status.
+    """
+    parser = build_parser()
+    options = parser.parse_args(argv)
+    if options.list:
+        print(_listing())
+        return 0
+    try:
+        return _run(options)
+    except UsageError as error:
+        print(f"mu2-sweep: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("mu2-sweep: interrupted before a cell had finished", file=sys.stderr)
+        return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Sweeps each optimizer, then writes and prints what there is."""
+    start = time.perf_counter()
+    plan = make_plan(options)
+    results: dict[str, SweepResult] = {}
+    status = 0
+    for label, train in plan.trains.items():
+        try:
+            results[label] = run_grid(
+                train,
+                plan.grid,
+                strategy=options.strategy,
+                chunk_size=options.chunk_size,
+                progress=not options.quiet,
+                resume=plan.folder / "journal" / f"{label}.jsonl",
+                label=label,
+                context={"task": plan.name, "radius": plan.radius},
+                check=lambda outputs: _check_metric(options, outputs),
+            )
+        except SweepInterrupted as interrupt:
+            status = 130
+            if interrupt.result.finished.any():
+                results[label] = interrupt.result
+            break
+        except KeyboardInterrupt:
+            status = 130
+            break
+        except JournalError as error:
+            raise UsageError(str(error)) from error
+        except UsageError:
+            raise
+        except Exception:  # of the task's own code; the other optimizers may still work
+            traceback.print_exc()
+            print(f"mu2-sweep: {label} failed", file=sys.stderr)
+            status = 1
+            continue
+        print(f"{label} done, {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    if results:
+        _write(results, plan, options)
+    if status == 130:
+        done = sum(int(result.finished.sum()) for result in results.values())
+        print(
+            f"mu2-sweep: interrupted; {done} finished cells are kept in {plan.folder}; go on with "
+            f"the same options and --out {plan.folder} --resume",
+            file=sys.stderr,
+        )
+    return status
+
+
+def _check_metric(options: argparse.Namespace, known: Mapping[str, object]) -> None:
+    """Refuses a metric that table and picture could not show, before anything has run."""
+    choose_metric(options.metric, options.better, known)
+
+
+def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Namespace) -> None:
+    """Writes the files, prints the table."""
+    first = next(iter(results.values()))
+    metric, mode = choose_metric(options.metric, options.better, first.metrics)
+    save_results(results, plan.folder / "results.json")
+    save_results(results, plan.folder / "results.csv")
+    plot_sweep(results, metric, plan.folder / "sweep.png", mode=mode, title=plan.name)
+    print(table(results, metric, mode))
+    diverged = sum(int(result.diverged().sum()) for result in results.values())
+    total = sum(int(result.finished.sum()) for result in results.values())
+    print(
+        f"{total} cells, {diverged} diverged. results.json, results.csv, sweep.png: in "
+        f"{plan.folder}"
+    )
+
+
+def _listing() -> str:
+    """Tasks, optimizers and metrics, each with a line about it."""
+    width = max(map(len, (*TASKS, *OPTIMIZERS))) + 2
+    lines = ["tasks:"]
+    lines += [f"  {name.ljust(width)}{task.summary}" for name, task in TASKS.items()]
+    lines.append("optimizers:")
+    lines += [f"  {name.ljust(width)}{summary}" for name, (summary, _) in OPTIMIZERS.items()]
+    lines.append("metrics (of the built-in tasks):")
+    lines += [f"  {name}" for name in METRICS]
+    return "\n".join(lines)

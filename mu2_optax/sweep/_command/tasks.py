@@ -1,0 +1,192 @@
+"""The built-in tasks of the command line: what is trained, on what, for how long."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax import DoubleMomentum, fixed_momentum, linear_momentum
+from mu2_optax.sweep import Data, load_digits, load_mnist
+
+METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss")  # of every task
+
+# train(optimizer, key) -> metrics
+Train = Callable[[Any, Any], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task with the settings of the paper's experiments.
+
+    Attributes:
+      summary: One line for ``--list``.
+      load: Reads the data; its argument is the value of ``--data``.
+      init: Makes params from a key and an image's shape.
+      apply: The logits of a batch of images.
+      steps: Steps of training.
+      momentum: The momenta.
+      radius: The radius of the ball that holds the params, or None.
+      batch_size: Images a step.
+    """
+
+    summary: str
+    load: Callable[[str | Path | None], Data]
+    init: Callable[[Any, tuple[int, ...]], Any]
+    apply: Callable[[Any, Any], Any]
+    steps: int
+    momentum: DoubleMomentum
+    radius: float | None = None
+    batch_size: int = 64
+
+    def build(self, data: str | Path | None = None) -> Train:
+        """Loads the data and returns the function that trains.
+
+        Args:
+          data: The folder of the data, for tasks that need one.
+
+        Returns:
+          A function of (optimizer, key) that returns the metrics ``test_accuracy``, ``test_loss``,
+          ``train_loss`` and ``initial_loss`` (the training loss before the first step).
+        """
+        return make_train(self, self.load(data))
+
+
+def make_train(task: Task, data: Data) -> Train:
+    """The training function of a task on given data; `Task.build` says what it returns."""
+    train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
+    count = len(train_x)
+    epochs = -(-task.steps * task.batch_size // count)
+
+    def loss_fn(params: Any, batch: Any) -> Any:
+        images, labels = batch
+        logits = task.apply(params, images)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    grad_fn = jax.grad(loss_fn)
+
+    def train(optimizer: Any, key: Any) -> dict[str, Any]:
+        init_key, order_key = jax.random.split(key)
+        params = task.init(init_key, train_x.shape[1:])
+        orders = jax.vmap(lambda k: jax.random.permutation(k, count))(
+            jax.random.split(order_key, epochs)
+        )
+        batches = orders.reshape(-1)[: task.steps * task.batch_size].reshape(task.steps, -1)
+
+        def step(carry: Any, rows: Any) -> tuple[Any, None]:
+            params, state = carry
+            batch = (train_x[rows], train_y[rows])
+            grads = grad_fn(params, batch)
+            updates, state = optimizer.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+            return (optax.apply_updates(params, updates), state), None
+
+        initial = loss_fn(params, (train_x, train_y))
+        (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), batches)
+        logits = task.apply(params, test_x)
+        return {
+            "test_accuracy": jnp.where(
+                jnp.isfinite(logits).all(), (logits.argmax(axis=-1) == test_y).mean(), jnp.nan
+            ),
+            "test_loss": loss_fn(params, (test_x, test_y)),
+            "train_loss": loss_fn(params, (train_x, train_y)),
+            "initial_loss": initial,
+        }
+
+    return train
+
+
+def init_linear(key: Any, shape: tuple[int, ...]) -> Any:
+    """Weights and biases of logistic regression, at 0."""
+    del key
+    return {"w": jnp.zeros((shape[0] * shape[1], 10)), "b": jnp.zeros(10)}
+
+
+def apply_linear(params: Any, images: Any) -> Any:
+    """Logistic regression."""
+    return images.reshape(len(images), -1) @ params["w"] + params["b"]
+
+
+def init_cnn(key: Any, shape: tuple[int, ...]) -> Any:
+    """Two 3×3 convolutions (8 and 16 channels, each with 2×2 pooling) and a linear layer."""
+    keys = jax.random.split(key, 3)
+    flat = (shape[0] // 4) * (shape[1] // 4) * 16
+
+    def layer(key: Any, fan_in: int, out: int) -> Any:
+        return jax.random.normal(key, (fan_in, out)) * jnp.sqrt(2 / fan_in)
+
+    return {
+        "conv1": layer(keys[0], 9, 8),
+        "bias1": jnp.zeros(8),
+        "conv2": layer(keys[1], 9 * 8, 16),
+        "bias2": jnp.zeros(16),
+        "w": layer(keys[2], flat, 10),
+        "b": jnp.zeros(10),
+    }
+
+
+def apply_cnn(params: Any, images: Any) -> Any:
+    """The small network, its convolutions written as slices and a matrix product.
+
+    On a CPU XLA runs ``lax.conv`` inside ``lax.scan`` many times slower than outside, and the
+    matrix product at full speed.
+    """
+    x = images[..., None]
+    for kernel, bias in (("conv1", "bias1"), ("conv2", "bias2")):
+        x = jax.nn.relu(_pool(_patches(x) @ params[kernel] + params[bias]))
+    return x.reshape(len(x), -1) @ params["w"] + params["b"]
+
+
+def _patches(x: Any) -> Any:
+    """The 3×3 neighbourhood of each pixel, zero outside: (n, h, w, c) -> (n, h, w, 9c)."""
+    _, height, width, _ = x.shape
+    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    shifts = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
+    return jnp.concatenate(shifts, axis=-1)
+
+
+def _pool(x: Any) -> Any:
+    """The maximum of each 2×2 square; an odd last row or column is dropped."""
+    n, height, width, channels = x.shape
+    x = x[:, : height // 2 * 2, : width // 2 * 2]
+    return x.reshape(n, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+TASKS: dict[str, Task] = {
+    "digits": Task(
+        "logistic regression in an L2 ball on scikit-learn's digits (no download), 440 steps",
+        lambda _: load_digits(),
+        init_linear,
+        apply_linear,
+        steps=440,
+        momentum=linear_momentum(),
+        radius=3.0,
+    ),
+    "digits-cnn": Task(
+        "a small convolutional network on the same digits, 220 steps",
+        lambda _: load_digits(),
+        init_cnn,
+        apply_cnn,
+        steps=220,
+        momentum=fixed_momentum(),
+    ),
+    "mnist": Task(
+        "logistic regression in an L2 ball on MNIST (needs --data), one epoch",
+        load_mnist,
+        init_linear,
+        apply_linear,
+        steps=938,
+        momentum=linear_momentum(),
+        radius=1.0,
+    ),
+    "mnist-cnn": Task(
+        "a small convolutional network on MNIST (needs --data), one epoch; hours on a small CPU",
+        load_mnist,
+        init_cnn,
+        apply_cnn,
+        steps=938,
+        momentum=fixed_momentum(),
+    ),
+}

@@ -1,0 +1,195 @@
+"""Results on disk: JSON that keeps everything, and a tidy CSV with a row per cell."""
+
+import csv
+import io
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mu2_optax.sweep._cells import Fields, assemble
+from mu2_optax.sweep._grid import SEED
+
+FORMAT = "mu2_optax.sweep/1"
+_OPTIMIZER, _ERROR = "optimizer", "error"
+_SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+
+
+def write_fields(results: Sequence[Fields], path: str | Path) -> None:
+    """Writes the fields of results to one file, JSON or CSV by its suffix; `save_results` says how.
+
+    Args:
+      results: The fields of each result.
+      path: A file name that ends in ``.json`` or ``.csv``.
+    """
+    suffix = _suffix(path)
+    write_atomically(path, (_to_json if suffix == ".json" else _to_csv)(results))
+
+
+def read_fields(path: str | Path) -> list[Fields]:
+    """Reads the fields of results from a file.
+
+    Args:
+      path: A ``.json`` or ``.csv`` file.
+
+    Returns:
+      The fields of each result.
+
+    Raises:
+      ValueError: If the file is not one of ours.
+    """
+    suffix = _suffix(path)
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        return _from_json(text) if suffix == ".json" else _from_csv(text)
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
+        raise ValueError(
+            f"{path} is not a result of a sweep ({error}); load a file written by `save_results`."
+        ) from error
+
+
+def write_atomically(path: str | Path, text: str) -> None:
+    """Replaces a file by a new one, so that readers see the old or the new, never a part."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def encode(value: Any) -> Any:
+    """Nested lists of numbers for strict JSON: non-finite numbers become strings."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [encode(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def decode(value: Any) -> Any:
+    """The inverse of `encode`."""
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    return _SPECIAL[value] if isinstance(value, str) else value
+
+
+def _to_json(results: Sequence[Fields]) -> str:
+    entries = [
+        {
+            "label": result["label"],
+            "axes": {name: encode(axis) for name, axis in result["axes"].items()},
+            "seeds": result["seeds"].tolist(),
+            "metrics": {
+                name: {"dtype": array.dtype.name, "shape": array.shape, "values": encode(array)}
+                for name, array in result["metrics"].items()
+            },
+            "finished": result["finished"].tolist(),
+            "errors": [{"cell": cell, "error": error} for cell, error in result["errors"].items()],
+            "info": result["info"],
+        }
+        for result in results
+    ]
+    return json.dumps({"format": FORMAT, "results": entries}, allow_nan=False) + "\n"
+
+
+def _from_json(text: str) -> list[Fields]:
+    document = json.loads(text)
+    if document["format"] != FORMAT:
+        raise ValueError(f"format {document['format']!r} instead of {FORMAT!r}")
+    return [
+        {
+            "metrics": {
+                name: np.asarray(decode(m["values"]), dtype=m["dtype"]).reshape(m["shape"])
+                for name, m in entry["metrics"].items()
+            },
+            "axes": {name: np.asarray(axis, np.float64) for name, axis in entry["axes"].items()},
+            "seeds": np.asarray(entry["seeds"], np.int64),
+            "finished": np.asarray(entry["finished"], bool),
+            "errors": {tuple(item["cell"]): item["error"] for item in entry["errors"]},
+            "label": entry["label"],
+            "info": entry["info"],
+        }
+        for entry in document["results"]
+    ]
+
+
+def _to_csv(results: Sequence[Fields]) -> str:
+    axes = list(dict.fromkeys(name for result in results for name in result["axes"]))
+    metrics = list(dict.fromkeys(name for result in results for name in result["metrics"]))
+    failed = [_ERROR] if any(result["errors"] for result in results) else []
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, [_OPTIMIZER, *axes, SEED, *metrics, *failed], restval="")
+    writer.writeheader()
+    for result in results:
+        for cell in np.argwhere(result["finished"]):
+            index = tuple(int(i) for i in cell)
+            row = {_OPTIMIZER: result["label"], SEED: int(result["seeds"][index[-1]])}
+            for (name, axis), i in zip(result["axes"].items(), index[:-1], strict=True):
+                row[name] = repr(float(axis[i]))
+            for name, array in result["metrics"].items():
+                row[name] = _to_field(array[index])
+            if index in result["errors"]:
+                row[_ERROR] = result["errors"][index]
+            writer.writerow(row)
+    return buffer.getvalue()
+
+
+def _from_csv(text: str) -> list[Fields]:
+    reader = csv.DictReader(io.StringIO(text))
+    names = list(reader.fieldnames or [])
+    if names[:1] != [_OPTIMIZER] or SEED not in names:
+        raise ValueError(f"the columns must start with {_OPTIMIZER!r} and include {SEED!r}")
+    axes = names[1 : names.index(SEED)]
+    metrics = [name for name in names[names.index(SEED) + 1 :] if name != _ERROR]
+    rows: dict[str, list[dict[str, str]]] = {}
+    for row in reader:
+        rows.setdefault(row[_OPTIMIZER], []).append(row)
+    results = []
+    for label, group in rows.items():
+        own_axes = [name for name in axes if group[0][name]]
+        own_metrics = [name for name in metrics if group[0][name]]
+        cells = [
+            (
+                tuple(float(row[name]) for name in own_axes),
+                int(row[SEED]),
+                {name: _from_field(row[name]) for name in own_metrics},
+                row.get(_ERROR) or None,
+            )
+            for row in group
+        ]
+        results.append(assemble(own_axes, cells) | {"label": label, "info": {}})
+    return results
+
+
+def _to_field(value: npt.NDArray[Any] | np.generic) -> str:
+    """A scalar as its shortest exact float64, a curve as a JSON list."""
+    if np.ndim(value) == 0:
+        return repr(float(value))
+    return json.dumps(encode(np.asarray(value, dtype=np.float64)))
+
+
+def _from_field(field: str) -> npt.NDArray[np.float64]:
+    value = decode(json.loads(field)) if field.startswith("[") else float(field)
+    return np.asarray(value, dtype=np.float64)
+
+
+def _suffix(path: str | Path) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".json", ".csv"):
+        raise ValueError(f"`path` must end in .json or .csv, got {str(path)!r}.")
+    return suffix

@@ -1,0 +1,239 @@
+"""Pictures of sweeps: a metric against the learning rate, and against steps."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mu2_optax.sweep._labels import by_label
+from mu2_optax.sweep._mode import Mode, metric_mode
+from mu2_optax.sweep._result import SweepResult
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
+COLORS = ("#D55E00", "#CC79A7", "#009E73", "#0072B2", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p")
+LINES = ("-", "--", ":")  # the second line of a colour is dashed
+
+
+def plot_sweep(
+    results: Any,
+    metric: str,
+    path: str | Path | None = None,
+    *,
+    axes: Any = None,
+    mode: Mode | None = None,
+    title: str | None = None,
+    ylim: tuple[float, float] | None = None,
+) -> None:
+    """Draws a metric's final value against the learning rate, a line for each result.
+
+    The line is the mean over seeds, the band goes from the worst seed to the best. A rate at which
+    a seed diverged has no point on the line; a cross at the worse edge of the picture marks it.
+
+    Args:
+      results: A result, a list of results with distinct labels, or a dict of them by label.
+      metric: The metric's name.
+      path: Where to write the picture; the suffix gives the format.
+      axes: Matplotlib's axes to draw into, instead of ``path``; the legend is then the caller's, by
+        ``axes.get_legend_handles_labels()``.
+      mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
+      title: A title, or None.
+      ylim: The limits of the vertical axis, or None to fit the data.
+    """
+    labelled = _check(results)
+    figure, axes = _canvas(path, axes)
+    better_low = metric_mode(metric, mode) == "min"
+    crosses: list[tuple[float, int]] = []
+    for index, result in enumerate(labelled.values()):
+        if len(result.axes) > 1:
+            raise ValueError(
+                f"plot_sweep needs sweeps over `learning_rate` alone, got the axes "
+                f"{list(result.axes)}; fix the others with `result.select(...)`."
+            )
+        order = np.argsort(result.learning_rates)
+        rates = result.learning_rates[order]
+        values, finished = result.final(metric)[order], result.finished[order]
+        diverged = (finished & ~np.isfinite(values)).any(axis=1)
+        shown = finished.any(axis=1) & ~diverged
+        crosses.extend((float(rate), index) for rate in rates[diverged])
+        mean, low, high = np.full((3, len(rates)), np.nan)
+        for i in np.flatnonzero(shown):
+            seen = values[i][finished[i]]
+            mean[i], low[i], high[i] = seen.mean(), seen.min(), seen.max()
+        style = _style(index)
+        axes.fill_between(rates, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        axes.plot(rates, mean, label=result.label or metric, **style)
+    axes.set_xscale("log")
+    if better_low and _spans_decades(axes):
+        axes.set_yscale("log")
+    if ylim is not None:
+        axes.set_ylim(*ylim)
+    for rate, index in crosses:  # side by side, so that each optimizer's cross is seen
+        together = [i for r, i in crosses if r == rate]
+        shift = (together.index(index) - (len(together) - 1) / 2) * 7
+        axes.annotate(
+            "×",
+            (rate, 1.0 if better_low else 0.0),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(shift, -6 if better_low else 6),
+            textcoords="offset points",
+            color=_style(index)["color"],
+            ha="center",
+            va="center",
+            fontsize=11,
+            fontweight="bold",
+        )
+    _finish(figure, axes, "learning rate", metric, title, path, bool(crosses))
+
+
+def plot_curves(
+    results: Any,
+    metric: str,
+    path: str | Path | None = None,
+    *,
+    axes: Any = None,
+    learning_rate: float | None = None,
+    steps: Sequence[float] | None = None,
+    mode: Mode | None = None,
+    title: str | None = None,
+) -> None:
+    """Draws a metric that is a curve against steps, at one learning rate, a line for each result.
+
+    The line is the mean over seeds, the band goes from the lowest seed to the highest; a line ends
+    where a seed diverges.
+
+    Args:
+      results: A result, a list of results with distinct labels, or a dict of them by label.
+      metric: The metric's name.
+      path: Where to write the picture; the suffix gives the format.
+      axes: Matplotlib's axes to draw into, instead of ``path``; the legend is then the caller's, by
+        ``axes.get_legend_handles_labels()``.
+      learning_rate: The rate; if None, each rate of a single result is a line.
+      steps: The step of each value of the curve; 1, 2, ... if None.
+      mode: Whether low (``"min"``) or high (``"max"``) is better: what is better high has no
+        logarithmic axis. By the metric's name if None.
+      title: A title, or None.
+    """
+    labelled = _check(results)
+    if learning_rate is not None:
+        lines = {
+            name: result.select(learning_rate=learning_rate) for name, result in labelled.items()
+        }
+    elif len(labelled) == 1:
+        (result,) = labelled.values()
+        lines = {
+            f"{rate:g}": result.select(learning_rate=float(rate)) for rate in result.learning_rates
+        }
+    else:
+        raise ValueError(
+            "`learning_rate` must be given to compare several results, for example "
+            f"learning_rate={next(iter(labelled.values())).learning_rates[0]:g}."
+        )
+    figure, axes = _canvas(path, axes)
+    cut = False
+    for index, (name, line) in enumerate(lines.items()):
+        curves = line.metric(metric)[line.finished]
+        if curves.ndim != 2:
+            raise ValueError(
+                f"plot_curves needs a metric with one value per step, but {metric!r} has the axes "
+                f"{line.dims(metric)}."
+            )
+        if steps is not None and len(steps) != curves.shape[1]:
+            raise ValueError(
+                f"`steps` must have a number for each of the {curves.shape[1]} values of "
+                f"{metric!r}, got {len(steps)}."
+            )
+        alive = np.isfinite(curves).all(axis=0)
+        end = len(alive) if alive.all() else int(np.argmin(alive))
+        cut |= end < len(alive)
+        at = np.asarray(range(1, end + 1) if steps is None else steps[:end])
+        curves = curves[:, :end]
+        style = _style(index) | {"marker": ""}
+        axes.fill_between(
+            at, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15, lw=0
+        )
+        axes.plot(at, curves.mean(axis=0), label=name, **style)
+        if 0 < end < len(alive):
+            axes.plot(at[-1], curves[:, -1].mean(), "x", color=style["color"], markersize=8)
+    if metric_mode(metric, mode) == "min" and _spans_decades(axes):
+        axes.set_yscale("log")
+    heading = "learning rate" if learning_rate is None else None
+    _finish(figure, axes, "step", metric, title, path, cut, heading)
+
+
+def _check(results: Any) -> dict[str, SweepResult]:
+    labelled = by_label(results)
+    if not labelled:
+        raise ValueError("there is nothing to plot: `results` is empty.")
+    return labelled
+
+
+def _style(index: int) -> dict[str, Any]:
+    return {
+        "color": COLORS[index % len(COLORS)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": LINES[index // len(COLORS) % len(LINES)],
+        "markersize": 5,
+        "linewidth": 2.2 if index == 0 else 1.6,
+        "zorder": 20 - index,
+    }
+
+
+def _canvas(path: str | Path | None, axes: Any) -> tuple[Any, Any]:
+    """A new figure and its axes, or no figure and the axes that were given.
+
+    The figure is 1600 pixels wide and has its own canvas: pyplot's state and backend stay as
+    they are.
+    """
+    if (path is None) == (axes is None):
+        raise ValueError(
+            f"`path` or `axes` must be given, one of the two, got {path!r} and {axes!r}."
+        )
+    if axes is not None:
+        return None, axes
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "plots need matplotlib; install it with: pip install 'mu2-optax[sweep]'"
+        ) from error
+    figure = Figure(figsize=(8, 4.4), dpi=200, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def _spans_decades(axes: Any) -> bool:
+    """Whether what is drawn is positive and spans more than a factor of 30."""
+    drawn: Sequence[Any] = [line.get_ydata() for line in axes.get_lines()]
+    values = np.concatenate([np.asarray(ys, float) for ys in drawn]) if drawn else np.zeros(0)
+    values = values[np.isfinite(values)]
+    return bool(values.size and values.min() > 0 and values.max() > 30 * values.min())
+
+
+def _finish(
+    figure: Any,
+    axes: Any,
+    xlabel: str,
+    metric: str,
+    title: str | None,
+    path: str | Path | None,
+    diverged: bool,
+    heading: str | None = None,
+) -> None:
+    """Labels and grid; for a figure of our own a legend beside the data, and the file."""
+    axes.set_xlabel(xlabel, fontsize=12)
+    axes.set_ylabel(metric.replace("_", " "), fontsize=12)
+    axes.tick_params(labelsize=11)
+    axes.grid(alpha=0.3, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    if title:
+        axes.set_title(title, fontsize=12, loc="left")
+    if diverged:
+        axes.plot([], [], "x", color="#555555", label="diverged", markersize=7)
+    if path is None:
+        return
+    figure.legend(loc="outside right upper", frameon=False, fontsize=11, title=heading)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)

@@ -1,0 +1,172 @@
+"""What a sweep gives back: arrays with named axes."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mu2_optax.sweep._files import read_fields, write_fields
+from mu2_optax.sweep._grid import LEARNING_RATE, SEED
+
+
+@dataclass(frozen=True, eq=False)
+class SweepResult:
+    """The metrics of every cell of a grid.
+
+    Attributes:
+      metrics: For each metric an array of shape (axes..., seeds, ...): the grid first, then the
+        metric's own shape, such as steps. NaN and Inf are kept; a cell that failed or has not been
+        run is NaN (then integers are float64).
+      axes: The values of each axis by name, in the order of the arrays.
+      seeds: The seeds.
+      finished: Which cells were run, of shape (axes..., seeds).
+      errors: The error of each cell that failed, by its index in ``finished``.
+      label: What was swept, such as the optimizer's name; a line in a plot, a column in a CSV file.
+      info: How it was run: strategy, seconds, versions, machine, and the caller's ``context``.
+    """
+
+    metrics: dict[str, npt.NDArray[Any]]
+    axes: dict[str, npt.NDArray[np.float64]]
+    seeds: npt.NDArray[np.int64]
+    finished: npt.NDArray[np.bool_]
+    errors: dict[tuple[int, ...], str] = field(default_factory=dict)
+    label: str = ""
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the grid: the lengths of the axes, then the number of seeds."""
+        return self.finished.shape
+
+    @property
+    def learning_rates(self) -> npt.NDArray[np.float64]:
+        """The values of the axis ``learning_rate``."""
+        if LEARNING_RATE not in self.axes:
+            raise ValueError(
+                f"the result has no axis `{LEARNING_RATE}`, only {list(self.axes)}; name one of "
+                f"the swept values `{LEARNING_RATE}`."
+            )
+        return self.axes[LEARNING_RATE]
+
+    def dims(self, metric: str) -> tuple[str, ...]:
+        """The names of a metric's axes: the grid's, ``seed``, then ``step`` (``step_1``, ...).
+
+        Args:
+          metric: The metric's name.
+
+        Returns:
+          One name per axis of ``metrics[metric]``.
+        """
+        own = self.metric(metric).ndim - len(self.shape)
+        steps = ("step",) if own == 1 else tuple(f"step_{i}" for i in range(own))
+        return (*self.axes, SEED, *steps)
+
+    def metric(self, name: str) -> npt.NDArray[Any]:
+        """A metric's array; an unknown name lists the known ones."""
+        if name not in self.metrics:
+            raise KeyError(f"no metric {name!r} in this sweep; it has {sorted(self.metrics)}.")
+        return self.metrics[name]
+
+    def final(self, name: str) -> npt.NDArray[np.float64]:
+        """A metric's last value per cell: itself if scalar, the end of the curve otherwise.
+
+        Args:
+          name: The metric's name.
+
+        Returns:
+          A float64 array of the grid's shape.
+        """
+        return self.metric(name).astype(np.float64).reshape(*self.shape, -1)[..., -1]
+
+    def diverged(self, metric: str | None = None) -> npt.NDArray[np.bool_]:
+        """Which of the finished cells hold a NaN or an Inf (count them with ``.sum()``).
+
+        A cell that failed counts as diverged; one that has not been run does not.
+
+        Args:
+          metric: The metric to look at; any of them if None.
+
+        Returns:
+          A boolean array of the grid's shape.
+        """
+        names = list(self.metrics) if metric is None else [metric]
+        bad = np.zeros(self.shape, dtype=bool)
+        for name in names:
+            array = self.metric(name)
+            own = tuple(range(len(self.shape), array.ndim))
+            bad |= ~np.isfinite(array).all(axis=own)
+        return bad & self.finished
+
+    def select(self, **values: float) -> Self:
+        """The part of the grid at given values; those axes are dropped.
+
+        Args:
+          **values: For each axis to drop, the value to keep.
+
+        Returns:
+          A result with fewer axes.
+
+        Examples:
+          >>> from mu2_optax.sweep import sweep
+          >>> train = lambda learning_rate, beta, key: {"loss": learning_rate * beta}
+          >>> grid = {"learning_rate": [1.0, 2.0], "beta": [0.5, 3.0]}
+          >>> result = sweep(train, grid, seeds=1, progress=False)
+          >>> result.select(beta=3.0).metrics["loss"].tolist()
+          [[3.0], [6.0]]
+        """
+        index: list[Any] = [slice(None)] * len(self.shape)
+        for name, value in values.items():
+            if name not in self.axes:
+                raise ValueError(f"no axis `{name}` in this sweep; it has {list(self.axes)}.")
+            matches = np.flatnonzero(np.isclose(self.axes[name], value, rtol=1e-6, atol=0))
+            if len(matches) != 1:
+                raise ValueError(
+                    f"`{name}` has no value {value:g} in this sweep; it has "
+                    f"{self.axes[name].tolist()}."
+                )
+            index[list(self.axes).index(name)] = int(matches[0])
+        where = tuple(index)
+        kept = [i for i, part in enumerate(where) if isinstance(part, slice)]
+        errors = {
+            tuple(cell[i] for i in kept): error
+            for cell, error in self.errors.items()
+            if all(isinstance(p, slice) or c == p for c, p in zip(cell, where, strict=True))
+        }
+        return replace(
+            self,
+            metrics={name: array[where] for name, array in self.metrics.items()},
+            axes={name: axis for name, axis in self.axes.items() if name not in values},
+            finished=self.finished[where],
+            errors=errors,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Writes the result to ``path``, as JSON or as CSV by its suffix.
+
+        The file is replaced in one step, so that a crash leaves the old one or the new one. JSON
+        keeps everything; CSV has a row per cell and reads back as float64.
+
+        Args:
+          path: A file name that ends in ``.json`` or ``.csv``.
+        """
+        write_fields([vars(self)], path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Reads a file that holds one result.
+
+        Args:
+          path: A file written by `save`.
+
+        Returns:
+          The result.
+        """
+        results = read_fields(path)
+        if len(results) != 1:
+            raise ValueError(
+                f"{path} holds {len(results)} results, {[fields['label'] for fields in results]}; "
+                "read it with `load_results`."
+            )
+        return cls(**results[0])
