@@ -40,12 +40,12 @@ class Outcomes:
         program: Callable[[], str | None],
     ):
         self._grid, self._check, self._label = grid, check, label
-        if outputs is not None and check:
-            check(outputs)
         self._journal = (
             None if resume is None else Journal(resume, grid, outputs, label, context, program())
         )
         self._outputs = self._journal.outputs if self._journal else outputs
+        if self._outputs is not None and check:
+            check(self._outputs)
         self.cells: dict[Cell, Outcome] = dict(self._journal.cells) if self._journal else {}
 
     def add(self, cell: Cell, metrics: Mapping[str, Any], error: str | None = None) -> None:

@@ -62,6 +62,6 @@ def _is_jaxpr(value: Any) -> bool:
 
 
 def _as_numpy(constant: Any) -> Any:
-    if jnp.issubdtype(constant.dtype, jax.dtypes.prng_key):
+    if isinstance(constant, jax.Array) and jnp.issubdtype(constant.dtype, jax.dtypes.prng_key):
         constant = jax.random.key_data(constant)
     return np.asarray(constant)

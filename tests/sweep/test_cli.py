@@ -111,6 +111,21 @@ def test_a_dash_in_a_metrics_name_is_no_underscore(folder, capsys):
     assert main([*arguments, "--metric", "grad-norm", "--better", "low", "--out", "run2"]) == 0
 
 
+def test_an_ordinary_function_is_swept_by_the_strategy_python(folder, capsys):
+    source = """
+def train_fn(learning_rate, key):
+    print("ran", type(learning_rate).__name__)
+    return {"loss": learning_rate if learning_rate > 1 else 0.5}
+"""
+    (folder / "ordinary_task.py").write_text(source)
+    arguments = ["ordinary_task:train_fn", "--strategy", "python", "--lrs", "1,2", "--quiet"]
+    assert main([*arguments, "--seeds", "1", "--metric", "los", "--out", "run"]) == 2
+    assert capsys.readouterr().out.count("ran float") == 1  # its first cell shows the metrics
+    assert main([*arguments, "--seeds", "1", "--out", "run"]) == 0
+    results = load_results(folder / "run" / "results.json")
+    assert results["train_fn"].metrics["loss"].tolist() == [[0.5], [2.0]]
+
+
 def test_an_optimizer_that_fails_does_not_take_the_others_with_it(folder, capsys):
     source = """
 def train_fn(optimizer, key):
