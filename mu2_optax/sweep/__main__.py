@@ -2,7 +2,7 @@
 
 import sys
 
-from mu2_optax.sweep.cli import main
+from mu2_optax.sweep._command.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

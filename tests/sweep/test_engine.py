@@ -1,4 +1,5 @@
 import os
+import platform
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 from sweep.conftest import make_cnn, make_logistic
 
-from mu2_optax.sweep import SweepInterrupted, strategies, sweep
-from mu2_optax.sweep.runner import run_blocks
-from mu2_optax.sweep.strategies import choose_layout
+from mu2_optax.sweep import SweepInterrupted, _layout, sweep
+from mu2_optax.sweep._layout import choose_layout
+from mu2_optax.sweep._threads import run_blocks
 
 RATES = [0.01, 0.1, 0.5, 1.0]
 SEEDS = [3, 0, 11]
@@ -76,7 +77,7 @@ def test_a_sweep_equals_separate_runs_after_one_trace_and_one_compile(
 
 
 def test_auto_loops_over_convolutions_and_vmaps_the_rest_on_cpu(monkeypatch):
-    monkeypatch.setattr(strategies, "_cores", lambda: 2)
+    monkeypatch.setattr(_layout, "_workers", lambda: 2)
     assert sweep(make_cnn(), [0.1], 1, progress=False).info["strategy"] == "loop"
     result = sweep(ok, RATES, 2, progress=False)
     assert result.info["strategy"] == "vmap"
@@ -104,6 +105,16 @@ def test_batches_are_gathered_once_per_seed_not_once_per_rate():
 
     sweep(train, RATES, 3, strategy="vmap", progress=False)
     assert len(shapes) == 3
+
+
+def test_a_result_says_where_it_was_run():
+    machine = sweep(ok, [1.0], 1, progress=False).info["machine"]
+    assert machine["architecture"] == platform.machine()
+    assert machine["cores"] == len(os.sched_getaffinity(0))
+    assert machine["device"] == jax.devices()[0].device_kind
+    assert machine["devices"] == 1
+    machine = sweep(ok, [1.0, 2.0], 1, progress=False, devices=jax.devices()[:2]).info["machine"]
+    assert machine["devices"] == 2
 
 
 def test_named_axes_span_their_product_in_order():
@@ -250,12 +261,30 @@ def test_in_another_thread_a_sweep_leaves_the_signals_alone():
     assert signal.getsignal(signal.SIGINT) is usual
 
 
+@pytest.mark.parametrize("strategy", ["vmap", "map", "loop"])
+def test_settings_of_jax_hold_in_the_threads_too(strategy):
+    third = lambda learning_rate, key: {"x": learning_rate / 3}
+    with jax.enable_x64(True):
+        result = sweep(third, [1.0, 2.0], 2, strategy=strategy, progress=False)
+    assert result.metrics["x"][:, 0].tolist() == [1 / 3, 2 / 3]  # in float64
+
+
+def test_debug_nans_hold_in_the_threads_too():
+    log = lambda learning_rate, key: {"x": jnp.log(1.0 - learning_rate)}
+    with jax.debug_nans(True), pytest.warns(UserWarning, match="=2, seed=0 failed: FloatingPoint"):
+        result = sweep(log, [0.5, 2.0], 1, strategy="loop", progress=False)
+    assert "turn it off to have divergence as a result" in result.errors[1, 0]
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="jax_debug_nans"):
+        sweep(log, [0.5, 2.0], 1, strategy="vmap", progress=False)
+    assert np.isnan(sweep(log, [2.0], 1, strategy="loop", progress=False).metrics["x"]).all()
+
+
 def test_arrays_that_train_closes_over_are_not_compiled_in():
     big = jnp.arange(1_000_000, dtype=jnp.float32)
     result = sweep(lambda learning_rate, key: {"s": learning_rate * big[-1]}, [1.0], 1)
     assert result.metrics["s"].item() == 999_999
-    from mu2_optax.sweep.grid import make_grid
-    from mu2_optax.sweep.tracing import trace
+    from mu2_optax.sweep._grid import make_grid
+    from mu2_optax.sweep._tracing import trace
 
     traced = trace(lambda learning_rate, key: {"s": learning_rate * big[-1]}, make_grid([1.0], 1))
     assert [c.shape for c in traced.closed.consts] == [(1_000_000,)]

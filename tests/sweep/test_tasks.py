@@ -9,9 +9,9 @@ import optax
 import pytest
 
 import mu2_optax
-from mu2_optax.sweep.data import Data, load_digits, load_mnist
-from mu2_optax.sweep.optimizers import OPTIMIZERS, make_optimizer
-from mu2_optax.sweep.tasks import TASKS, apply_cnn, init_cnn, make_train
+from mu2_optax.sweep import Data, load_digits, load_mnist
+from mu2_optax.sweep._command.optimizers import OPTIMIZERS, make_optimizer
+from mu2_optax.sweep._command.tasks import TASKS, apply_cnn, init_cnn, make_train
 
 
 def write_idx(path, array, zipped=True):
@@ -53,7 +53,7 @@ def test_the_folder_comes_from_the_environment_and_may_hold_a_folder_mnist(tmp_p
 
 def test_missing_data_say_where_they_are_looked_for(tmp_path, monkeypatch):
     monkeypatch.delenv("MU2_OPTAX_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=r"--data, or set MU2_OPTAX_DATA"):
+    with pytest.raises(FileNotFoundError, match=r"--data\), or set MU2_OPTAX_DATA"):
         load_mnist()
     with pytest.raises(FileNotFoundError, match=r"no train-images-idx3-ubyte.gz in"):
         load_mnist(tmp_path)
@@ -76,6 +76,43 @@ def test_the_digits_are_standardised_and_split_without_overlap():
     assert abs(data.train_x.mean()) < 1e-5
     assert abs(data.train_x.std() - 1) < 1e-5
     assert set(np.unique(data.test_y)) == set(range(10))
+
+
+def test_without_standardising_pixels_lie_between_0_and_1(tmp_path):
+    images = write_mnist(tmp_path)[0]
+    mnist = load_mnist(tmp_path, standardize=False)
+    np.testing.assert_allclose(mnist.train_x, images / 255, rtol=1e-6)
+    digits = load_digits(standardize=False)
+    assert (digits.train_x.min(), digits.train_x.max()) == (0, 1)
+    standardised = load_digits()
+    np.testing.assert_array_equal(digits.test_y, standardised.test_y)
+    # Both are the same images: one is the other, shifted and scaled by numbers.
+    scaled = (digits.test_x - digits.train_x.mean()) / digits.train_x.std()
+    np.testing.assert_allclose(scaled, standardised.test_x, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("train-images-idx3", np.zeros(5), r"expected bytes \(count, height, width\)"),
+        ("t10k-images-idx3", np.zeros((10, 28, 27)), "must have one size"),
+        ("t10k-labels-idx1", np.zeros(9), "expected 10 bytes, one label per image"),
+        ("t10k-labels-idx1", np.full(10, 77), "labels from 0 to 9, got 77"),
+    ],
+)
+def test_files_that_do_not_fit_together_are_an_error(tmp_path, name, content, match):
+    write_mnist(tmp_path)
+    write_idx(tmp_path / f"{name}-ubyte.gz", content)
+    with pytest.raises(ValueError, match=match):
+        load_mnist(tmp_path)
+
+
+def test_a_download_that_broke_off_is_an_error(tmp_path):
+    write_mnist(tmp_path)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ValueError, match="complete IDX file"):
+        load_mnist(tmp_path)
 
 
 def test_the_default_task_is_the_papers_convex_setting():

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mu2_optax.sweep.measures import plateau_width, stability_range
-from mu2_optax.sweep.result import SweepResult
-from mu2_optax.sweep.statistics import metric_mode
+from mu2_optax.sweep import SweepResult, plateau_width, stability_range
+from mu2_optax.sweep._mode import Mode
 
 
-def table(results: Mapping[str, SweepResult], metric: str) -> str:
+def table(results: Mapping[str, SweepResult], metric: str, mode: Mode) -> str:
     """A row per optimizer: the metric's mean at each rate, plateau width, stability ratio.
 
     The plateau is measured against the best value in the whole table. The row with the widest
@@ -18,11 +17,12 @@ def table(results: Mapping[str, SweepResult], metric: str) -> str:
     Args:
       results: The results by label, over the same rates.
       metric: The metric's name.
+      mode: Whether low (``"min"``) or high (``"max"``) is better.
 
     Returns:
       The text.
     """
-    better_low = metric_mode(metric) == "min"
+    better_low = mode == "min"
     means = {label: _means(result, metric) for label, result in results.items()}
     finite = np.concatenate([m[np.isfinite(m)] for m in means.values()])
     best = float(finite.min() if better_low else finite.max()) if finite.size else np.nan
@@ -35,8 +35,9 @@ def table(results: Mapping[str, SweepResult], metric: str) -> str:
             for value, done in zip(means[label], result.finished, strict=True)
         ]
         if result.finished.all() and np.isfinite(best):
-            width = plateau_width(result, metric, tolerance, best=best).value
-            ratio = stability_range(result, metric, optimum=_optimum(metric, best)).value
+            width = plateau_width(result, metric, tolerance, best=best, mode=mode).value
+            optimum = _optimum(mode, best)
+            ratio = stability_range(result, metric, optimum=optimum, mode=mode).value
             worst = np.nan_to_num(means[label], nan=np.inf if better_low else -np.inf)
             scores[label] = (width, -float(worst.mean()) if better_low else float(worst.mean()))
             cells += [f"{width:.1f}", f"{ratio:.3g}"]
@@ -73,9 +74,9 @@ def _means(result: SweepResult, metric: str) -> np.ndarray:
     return means
 
 
-def _optimum(metric: str, best: float) -> float | None:
+def _optimum(mode: Mode, best: float) -> float | None:
     """The measure's own default, unless the metric goes beyond it."""
-    if metric_mode(metric) == "min":
+    if mode == "min":
         return None if best >= 0 else best
     return None if best <= 1 else best
 

@@ -1,10 +1,9 @@
 """How the cells of a grid are laid out over calls, lanes and devices.
 
 Every strategy is one function of a *block*: a few seeds times a few points, each cell of it run
-once. The function is compiled for one block shape, and the grid is covered by calls of it.
+once. The grid is covered by calls of it, all of one shape, so that it is compiled once.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -12,10 +11,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, PartitionSpec
 
-STRATEGIES = ("auto", "vmap", "map", "loop")
+from mu2_optax.sweep._machine import cores, default_device
+
+STRATEGIES = ("auto", "vmap", "map", "loop", "python")
 
 # run(point, seed) -> metrics of a single cell
 Cell = Callable[[Any, Any], Any]
@@ -26,11 +26,12 @@ class Layout:
     """What one call of the compiled function does.
 
     Attributes:
-      strategy: ``"vmap"``, ``"map"`` or ``"loop"``.
+      strategy: ``"vmap"``, ``"map"``, ``"loop"`` or ``"python"``.
       seeds: Seeds per call.
       points: Points (combinations of the axes' values) per call.
       lanes: Cells that run side by side on one device.
-      workers: Calls in flight at once.
+      workers: Calls in flight at once, each in its thread; 0 for one after another in the
+        caller's thread.
       devices: The devices that share a call, or None for the default device.
       sharded: The axis of the block that is split over the devices, 0 for seeds, 1 for points.
     """
@@ -54,12 +55,12 @@ def choose_layout(
 ) -> Layout:
     """Decides the block of one call; `sweep` documents the rule for ``"auto"``."""
     count = len(devices) if devices else 1
-    platform = devices[0].platform if devices else _default_platform()
+    platform = devices[0].platform if devices else default_device().platform
     shares = 1
     if strategy == "auto":
         strategy = "loop" if platform == "cpu" and has_convolution else "vmap"
         if platform == "cpu" and devices is None and chunk_size is None:
-            shares = _cores()  # a call per core: XLA runs small matrix products on one
+            shares = _workers()  # a call per core: XLA runs small matrix products on one
     # Split the axis that leaves the fullest device with the fewest cells.
     sharded = 1 if seeds * ceil(points / count) <= ceil(seeds / count) * points else 0
     parts = (count, 1) if sharded == 0 else (1, count)
@@ -76,7 +77,7 @@ def choose_layout(
         lanes = 1
     block = (own_seeds * parts[0], own_points * parts[1])
     calls = ceil(seeds / block[0]) * ceil(points / block[1])
-    workers = min(calls, _cores()) if platform == "cpu" and count == 1 else 1
+    workers = min(calls, _workers()) if platform == "cpu" and count == 1 else 1
     return Layout(strategy, *block, lanes, workers, tuple(devices) if devices else None, sharded)
 
 
@@ -116,19 +117,6 @@ def block_function(cell: Callable[[Any, Any, Any], Any], layout: Layout) -> Call
     return shard_map(block, mesh=mesh, in_specs=specs, out_specs=out, check_rep=False)
 
 
-def has_convolution(jaxpr: Any) -> bool:
-    """Whether a convolution occurs anywhere in a jaxpr."""
-    if isinstance(jaxpr, ClosedJaxpr):
-        jaxpr = jaxpr.jaxpr
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "conv_general_dilated":
-            return True
-        inner = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-        if any(has_convolution(part) for part in inner if _is_jaxpr(part)):
-            return True
-    return False
-
-
 def _mapped(run: Cell, seeds: Any, points: Any, lanes: int) -> Any:
     """Runs the block by ``lax.map``, ``lanes`` cells at a time."""
     if lanes < len(points):
@@ -149,16 +137,6 @@ def _chunk(seeds: int, points: int, size: int) -> tuple[int, int]:
     return 1, ceil(points / ceil(points / size))
 
 
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(value, "eqns") or isinstance(value, ClosedJaxpr)
-
-
-def _default_platform() -> str:
-    """The kind of device that arrays go to when nobody says where."""
-    return next(iter(jax.device_put(np.float32(0)).devices())).platform
-
-
-def _cores() -> int:
+def _workers() -> int:
     """The cores this process may use, at most 4: beyond that a call's own threads fill them."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return min(4, len(affinity(0)) if affinity else os.cpu_count() or 1)
+    return min(4, cores())

@@ -1,6 +1,5 @@
 """What a sweep gives back: arrays with named axes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -8,7 +7,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep.grid import LEARNING_RATE, SEED
+from mu2_optax.sweep._files import read_fields, write_fields
+from mu2_optax.sweep._grid import LEARNING_RATE, SEED
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,13 +18,13 @@ class SweepResult:
     Attributes:
       metrics: For each metric an array of shape (axes..., seeds, ...): the grid first, then the
         metric's own shape, such as steps. NaN and Inf are kept; a cell that failed or has not been
-        run is NaN.
+        run is NaN (then integers are float64).
       axes: The values of each axis by name, in the order of the arrays.
       seeds: The seeds.
       finished: Which cells were run, of shape (axes..., seeds).
       errors: The error of each cell that failed, by its index in ``finished``.
       label: What was swept, such as the optimizer's name; a line in a plot, a column in a CSV file.
-      info: How it was run: strategy, seconds, versions, and the caller's ``context``.
+      info: How it was run: strategy, seconds, versions, machine, and the caller's ``context``.
     """
 
     metrics: dict[str, npt.NDArray[Any]]
@@ -151,12 +151,10 @@ class SweepResult:
         Args:
           path: A file name that ends in ``.json`` or ``.csv``.
         """
-        from mu2_optax.sweep.storage import save_results
-
-        save_results([self], path)
+        write_fields([vars(self)], path)
 
     @classmethod
-    def load(cls, path: str | Path) -> "SweepResult":
+    def load(cls, path: str | Path) -> Self:
         """Reads a file that holds one result.
 
         Args:
@@ -165,33 +163,10 @@ class SweepResult:
         Returns:
           The result.
         """
-        from mu2_optax.sweep.storage import load_results
-
-        results = load_results(path)
+        results = read_fields(path)
         if len(results) != 1:
             raise ValueError(
-                f"{path} holds {len(results)} results, {sorted(results)}; read it with "
-                "`load_results`."
+                f"{path} holds {len(results)} results, {[fields['label'] for fields in results]}; "
+                "read it with `load_results`."
             )
-        return next(iter(results.values()))
-
-
-def by_label(results: Any) -> dict[str, SweepResult]:
-    """Results by label, from a result, a list of results or a dict of results.
-
-    Raises:
-      ValueError: If two results have the same label.
-    """
-    if isinstance(results, SweepResult):
-        return {results.label: results}
-    if isinstance(results, Mapping):
-        return {name: replace(result, label=name) for name, result in results.items()}
-    labelled: dict[str, SweepResult] = {}
-    for result in results:
-        if result.label in labelled:
-            raise ValueError(
-                f"two results have the label {result.label!r}; give each sweep its own `label`, "
-                "or join them with `merge`."
-            )
-        labelled[result.label] = result
-    return labelled
+        return cls(**results[0])

@@ -6,16 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep.grid import Grid
-from mu2_optax.sweep.storage import decode, encode
+from mu2_optax.sweep._files import decode, encode
+from mu2_optax.sweep._grid import Grid
 
-FORMAT = "mu2_optax.journal/1"
+FORMAT = "mu2_optax.journal/2"
 
 # The metrics of a cell, and its error if it failed.
 Outcome = tuple[dict[str, npt.NDArray[Any]], str | None]
+# Shape and dtype of each metric of one cell.
+Outputs = Mapping[str, jax.ShapeDtypeStruct]
 
 
 class JournalError(ValueError):
@@ -26,14 +29,17 @@ class Journal:
     """One JSON line per finished cell, after a line that says which sweep it is.
 
     A line is written and flushed to disk before the cell counts as finished. A last line that was
-    cut off by a kill is dropped when the file is opened again.
+    cut off by a kill is dropped when the file is opened again. Where the metrics' shapes are known
+    only when a cell has finished, a line of their own tells them. A new file is made by the first
+    line that goes into it.
 
     Args:
-      path: The file; it is created, or read if it exists.
+      path: The file; it is read if it exists.
       grid: The grid of this sweep.
-      outputs: The metrics of one cell, as anything with ``shape`` and ``dtype``.
+      outputs: The metrics of one cell; None if a cell has to finish before they are known.
       label: The sweep's label.
       context: Whatever else must be the same in both runs, as JSON values.
+      program: The fingerprint of what computes a cell, or None if it has none.
 
     Raises:
       JournalError: If the file belongs to another sweep.
@@ -43,24 +49,33 @@ class Journal:
         self,
         path: str | Path,
         grid: Grid,
-        outputs: Mapping[str, Any],
+        outputs: Outputs | None,
         label: str = "",
         context: Mapping[str, Any] | None = None,
+        program: str | None = None,
     ):
         self._path = Path(path)
-        self._outputs = outputs
-        header = {
+        self.outputs = outputs
+        self.cells: dict[tuple[int, int], Outcome] = {}
+        self._header: dict[str, Any] | None = {
             "format": FORMAT,
             "axes": {name: axis.tolist() for name, axis in grid.axes.items()},
             "seeds": grid.seeds.tolist(),
-            "metrics": {n: [np.dtype(o.dtype).name, list(o.shape)] for n, o in outputs.items()},
             "label": label,
             "context": dict(context or {}),
+            "metrics": None if outputs is None else _describe(outputs),
+            "program": program,
         }
-        self.cells: dict[tuple[int, int], Outcome] = {}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        if not self._read(json.loads(json.dumps(header))):
-            self._append(header)
+        self._read(json.loads(json.dumps(self._header)))
+
+    def declare(self, outputs: Outputs) -> None:
+        """Writes what the metrics are, where the first finished cell has shown it.
+
+        Args:
+          outputs: The metrics of one cell.
+        """
+        self.outputs = outputs
+        self._append({"metrics": _describe(outputs)})
 
     def record(self, point: int, seed: int, outcome: Outcome) -> None:
         """Writes one finished cell.
@@ -80,20 +95,23 @@ class Journal:
         self.cells[point, seed] = outcome
 
     def _append(self, line: Mapping[str, Any]) -> None:
+        header, self._header = self._header, None
+        self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab") as file:
-            file.write(json.dumps(line, allow_nan=False).encode() + b"\n")
+            for item in (header, line) if header else (line,):
+                file.write(json.dumps(item, allow_nan=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
-    def _read(self, header: dict[str, Any]) -> bool:
-        """Reads the cells of an earlier run; False if there is no earlier run."""
+    def _read(self, header: dict[str, Any]) -> None:
+        """Reads the cells of an earlier run, if there was one."""
         content = self._path.read_bytes() if self._path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             with self._path.open("r+b") as file:
                 file.truncate(len(whole))
         if not whole:
-            return False
+            return
         try:
             first, *lines = (json.loads(line) for line in whole.splitlines())
             if not isinstance(first, dict) or first.get("format") != FORMAT:
@@ -103,20 +121,37 @@ class Journal:
                 f"{self._path} is not the journal of a sweep ({error}); choose another file."
             ) from error
         for key, mine in header.items():
+            if first.get(key) != mine and key == "program":
+                raise JournalError(
+                    f"{self._path} was recorded by another program: `train`, an array that it "
+                    "closes over, or the version of JAX has changed since; resume with what it was,"
+                    " or choose another file."
+                )
             if first.get(key) != mine:
                 raise JournalError(
                     f"{self._path} belongs to another sweep: its {key} is {first.get(key)}, here "
                     f"it is {mine}; resume with the same arguments, or choose another file."
                 )
+        self._header = None
         for line in lines:
-            point, seed = line["cell"]
-            self.cells[point, seed] = self._outcome(line)
-        return True
+            if "cell" in line:
+                point, seed = line["cell"]
+                self.cells[point, seed] = self._outcome(line)
+            else:
+                self.outputs = {
+                    name: jax.ShapeDtypeStruct(shape, np.dtype(dtype))
+                    for name, (dtype, shape) in line["metrics"].items()
+                }
 
     def _outcome(self, line: Mapping[str, Any]) -> Outcome:
         if "error" in line:
             return {}, line["error"]
         return {
             name: np.asarray(decode(line["metrics"][name]), dtype=np.dtype(out.dtype))
-            for name, out in self._outputs.items()
+            for name, out in (self.outputs or {}).items()
         }, None
+
+
+def _describe(outputs: Outputs) -> dict[str, Any]:
+    """Shape and dtype of each metric, as JSON values."""
+    return {name: [np.dtype(out.dtype).name, list(out.shape)] for name, out in outputs.items()}

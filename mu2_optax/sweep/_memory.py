@@ -1,6 +1,6 @@
 """What to do when a block does not fit into memory."""
 
-from mu2_optax.sweep.strategies import Layout
+from mu2_optax.sweep._layout import Layout
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -5,49 +5,40 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep.grid import SEED
-from mu2_optax.sweep.merge import assemble
-from mu2_optax.sweep.result import SweepResult, by_label
+from mu2_optax.sweep._cells import Fields, assemble
+from mu2_optax.sweep._grid import SEED
 
 FORMAT = "mu2_optax.sweep/1"
 _OPTIMIZER, _ERROR = "optimizer", "error"
 _SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 
-def save_results(
-    results: SweepResult | Iterable[SweepResult] | Mapping[str, SweepResult], path: str | Path
-) -> None:
-    """Writes results to one file, JSON or CSV by its suffix, in one atomic step.
-
-    JSON is strict (NaN and Inf are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``) and
-    keeps everything with its dtype. CSV has the columns ``optimizer``, the axes, ``seed``, each
-    metric, and ``error`` if a cell failed; curves are JSON lists in their column; cells that were
-    not run have no row. Numbers are written in full, so both read back exactly.
+def write_fields(results: Sequence[Fields], path: str | Path) -> None:
+    """Writes the fields of results to one file, JSON or CSV by its suffix; `save_results` says how.
 
     Args:
-      results: A result, a list of results with distinct labels, or a dict of them by label.
+      results: The fields of each result.
       path: A file name that ends in ``.json`` or ``.csv``.
     """
-    labelled = by_label(results)
     suffix = _suffix(path)
-    write_atomically(path, (_to_json if suffix == ".json" else _to_csv)(labelled))
+    write_atomically(path, (_to_json if suffix == ".json" else _to_csv)(results))
 
 
-def load_results(path: str | Path) -> dict[str, SweepResult]:
-    """Reads results by label from a file written by `save_results`.
+def read_fields(path: str | Path) -> list[Fields]:
+    """Reads the fields of results from a file.
 
     Args:
       path: A ``.json`` or ``.csv`` file.
 
     Returns:
-      The results by label.
+      The fields of each result.
 
     Raises:
       ValueError: If the file is not one of ours.
@@ -97,69 +88,68 @@ def decode(value: Any) -> Any:
     return _SPECIAL[value] if isinstance(value, str) else value
 
 
-def _to_json(results: dict[str, SweepResult]) -> str:
+def _to_json(results: Sequence[Fields]) -> str:
     entries = [
         {
-            "label": result.label,
-            "axes": {name: encode(axis) for name, axis in result.axes.items()},
-            "seeds": result.seeds.tolist(),
+            "label": result["label"],
+            "axes": {name: encode(axis) for name, axis in result["axes"].items()},
+            "seeds": result["seeds"].tolist(),
             "metrics": {
                 name: {"dtype": array.dtype.name, "shape": array.shape, "values": encode(array)}
-                for name, array in result.metrics.items()
+                for name, array in result["metrics"].items()
             },
-            "finished": result.finished.tolist(),
-            "errors": [{"cell": cell, "error": error} for cell, error in result.errors.items()],
-            "info": result.info,
+            "finished": result["finished"].tolist(),
+            "errors": [{"cell": cell, "error": error} for cell, error in result["errors"].items()],
+            "info": result["info"],
         }
-        for result in results.values()
+        for result in results
     ]
     return json.dumps({"format": FORMAT, "results": entries}, allow_nan=False) + "\n"
 
 
-def _from_json(text: str) -> dict[str, SweepResult]:
+def _from_json(text: str) -> list[Fields]:
     document = json.loads(text)
     if document["format"] != FORMAT:
         raise ValueError(f"format {document['format']!r} instead of {FORMAT!r}")
-    results = {}
-    for entry in document["results"]:
-        metrics = {
-            name: np.asarray(decode(m["values"]), dtype=m["dtype"]).reshape(m["shape"])
-            for name, m in entry["metrics"].items()
+    return [
+        {
+            "metrics": {
+                name: np.asarray(decode(m["values"]), dtype=m["dtype"]).reshape(m["shape"])
+                for name, m in entry["metrics"].items()
+            },
+            "axes": {name: np.asarray(axis, np.float64) for name, axis in entry["axes"].items()},
+            "seeds": np.asarray(entry["seeds"], np.int64),
+            "finished": np.asarray(entry["finished"], bool),
+            "errors": {tuple(item["cell"]): item["error"] for item in entry["errors"]},
+            "label": entry["label"],
+            "info": entry["info"],
         }
-        results[entry["label"]] = SweepResult(
-            metrics,
-            {name: np.asarray(axis, np.float64) for name, axis in entry["axes"].items()},
-            np.asarray(entry["seeds"], np.int64),
-            np.asarray(entry["finished"], bool),
-            {tuple(item["cell"]): item["error"] for item in entry["errors"]},
-            entry["label"],
-            entry["info"],
-        )
-    return results
+        for entry in document["results"]
+    ]
 
 
-def _to_csv(results: dict[str, SweepResult]) -> str:
-    axes = list(dict.fromkeys(name for result in results.values() for name in result.axes))
-    metrics = list(dict.fromkeys(name for result in results.values() for name in result.metrics))
-    failed = [_ERROR] if any(result.errors for result in results.values()) else []
+def _to_csv(results: Sequence[Fields]) -> str:
+    axes = list(dict.fromkeys(name for result in results for name in result["axes"]))
+    metrics = list(dict.fromkeys(name for result in results for name in result["metrics"]))
+    failed = [_ERROR] if any(result["errors"] for result in results) else []
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, [_OPTIMIZER, *axes, SEED, *metrics, *failed], restval="")
     writer.writeheader()
-    for result in results.values():
-        for cell in np.argwhere(result.finished):
+    for result in results:
+        for cell in np.argwhere(result["finished"]):
             index = tuple(int(i) for i in cell)
-            row: dict[str, Any] = {_OPTIMIZER: result.label, SEED: int(result.seeds[index[-1]])}
-            for (name, axis), i in zip(result.axes.items(), index[:-1], strict=True):
+            row = {_OPTIMIZER: result["label"], SEED: int(result["seeds"][index[-1]])}
+            for (name, axis), i in zip(result["axes"].items(), index[:-1], strict=True):
                 row[name] = repr(float(axis[i]))
-            for name, array in result.metrics.items():
+            for name, array in result["metrics"].items():
                 row[name] = _to_field(array[index])
-            if index in result.errors:
-                row[_ERROR] = result.errors[index]
+            if index in result["errors"]:
+                row[_ERROR] = result["errors"][index]
             writer.writerow(row)
     return buffer.getvalue()
 
 
-def _from_csv(text: str) -> dict[str, SweepResult]:
+def _from_csv(text: str) -> list[Fields]:
     reader = csv.DictReader(io.StringIO(text))
     names = list(reader.fieldnames or [])
     if names[:1] != [_OPTIMIZER] or SEED not in names:
@@ -169,7 +159,7 @@ def _from_csv(text: str) -> dict[str, SweepResult]:
     rows: dict[str, list[dict[str, str]]] = {}
     for row in reader:
         rows.setdefault(row[_OPTIMIZER], []).append(row)
-    results = {}
+    results = []
     for label, group in rows.items():
         own_axes = [name for name in axes if group[0][name]]
         own_metrics = [name for name in metrics if group[0][name]]
@@ -182,7 +172,7 @@ def _from_csv(text: str) -> dict[str, SweepResult]:
             )
             for row in group
         ]
-        results[label] = assemble(own_axes, cells, label)
+        results.append(assemble(own_axes, cells) | {"label": label, "info": {}})
     return results
 
 

@@ -67,8 +67,22 @@ def parse_seeds(text: str) -> int | list[int]:
         ) from None
 
 
+def parse_count(text: str) -> int:
+    """A positive whole number.
+
+    Examples:
+      >>> parse_count("8")
+      8
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
 def choose(kind: str, names: str | None, known: Iterable[str]) -> list[str]:
     """The names in a comma-separated list, each a known one; all if None or ``all``.
+
+    A dash may stand for an underscore where the name with the dash is not known.
 
     Raises:
       UsageError: With the known names, and the one that may have been meant.
@@ -76,11 +90,8 @@ def choose(kind: str, names: str | None, known: Iterable[str]) -> list[str]:
     available = list(known)
     if names is None or names == "all":
         return available
-    chosen = [
-        name.strip().replace("-", "_") if "_" in "".join(available) else name.strip()
-        for name in names.split(",")
-        if name.strip()
-    ]
+    written = [name.strip() for name in names.split(",") if name.strip()]
+    chosen = [name if name in available else name.replace("-", "_") for name in written]
     for name in chosen:
         if name not in available:
             close = difflib.get_close_matches(name, available, n=1)

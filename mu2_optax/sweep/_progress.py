@@ -1,19 +1,19 @@
-"""A progress bar on stderr that knows when nobody is watching."""
+"""Progress on stderr that knows when nobody is watching."""
 
 import sys
 import time
-from typing import TextIO
+from typing import Any, TextIO
 
 
 class Progress:
     """Counts finished cells.
 
-    On a terminal it redraws one line. Elsewhere (a log file, a CI job) it writes a plain line at
-    most every ten seconds, and nothing for a sweep that ends sooner.
+    On a terminal it is tqdm's bar, removed at the end. Elsewhere (a log file, a CI job), or without
+    tqdm, it is a plain line at most every ten seconds, and nothing for a sweep that ends sooner.
 
     Args:
       total: The number of cells.
-      label: What is running, shown before the bar.
+      label: What is running, shown before the count.
       enabled: Whether to show anything.
       stream: Where to write; stderr if None.
     """
@@ -23,41 +23,49 @@ class Progress:
     ):
         self._stream = sys.stderr if stream is None else stream
         self._total, self._label, self._enabled = total, label or "sweep", enabled
-        self._tty = enabled and self._stream.isatty()
         self._done = self._skipped = 0
         self._start = self._shown = time.monotonic()
-        self._width = 0
+        self._bar = self._make_bar() if enabled and self._stream.isatty() else None
 
     def skip(self, cells: int) -> None:
         """Counts cells that were finished before, by a run that is being resumed."""
         self._skipped += cells
-        self.advance(cells)
+        self._done += cells
+        if self._bar is not None:
+            self._bar.initial = self._bar.n = self._done
+            self._bar.refresh()
 
     def advance(self, cells: int) -> None:
         """Counts cells that have just finished."""
         self._done += cells
+        if self._bar is not None:
+            self._bar.set_postfix_str("", refresh=False)
+            self._bar.update(cells)
+            return
         now = time.monotonic()
-        if self._tty:
-            self._draw(now)
-        elif self._enabled and now - self._shown >= 10 and self._done < self._total:
+        if self._enabled and now - self._shown >= 10 and self._done < self._total:
             self._shown = now
             print(self._line(now), file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
         """Shows what is going on before the first cell is finished."""
-        if self._tty:
-            self._write(f"{self._label}: {text}")
+        if self._bar is not None:
+            self._bar.set_postfix_str(text)
 
     def close(self) -> None:
         """Removes the bar from a terminal."""
-        if self._tty:
-            self._write("")
-            self._stream.write("\r")
-            self._stream.flush()
+        if self._bar is not None:
+            self._bar.close()
 
-    def _draw(self, now: float) -> None:
-        filled = 24 * self._done // self._total
-        self._write(f"{self._line(now)} [{'#' * filled}{'.' * (24 - filled)}]")
+    def _make_bar(self) -> Any:
+        """A bar of tqdm, or None where it is not installed."""
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            return None
+        return tqdm(
+            total=self._total, desc=self._label, unit="cell", leave=False, file=self._stream
+        )
 
     def _line(self, now: float) -> str:
         fresh = self._done - self._skipped
@@ -66,8 +74,3 @@ class Progress:
         return (
             f"{self._label}: {self._done}/{self._total} cells, {elapsed:.0f} s, {left:.0f} s left"
         )
-
-    def _write(self, text: str) -> None:
-        self._stream.write("\r" + text.ljust(self._width))
-        self._stream.flush()
-        self._width = len(text)

@@ -2,7 +2,7 @@
 
 A rate's value is the mean over seeds of the metric's final value. A rate at which any seed
 diverged, or failed, counts as the worst possible. Whether a metric is better high or low is given
-by ``mode``; if None, `metric_mode` guesses from its name. Intervals are percentile bootstraps over
+by ``mode``; if None, by its name (`metric_mode`). Intervals are percentile bootstraps over
 seeds: the seeds are drawn again with replacement, 2000 times, with a fixed generator. With three
 seeds such an interval is coarse.
 """
@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep.result import SweepResult
-from mu2_optax.sweep.statistics import Array, Mode, bootstrap, final_losses, initial_loss
+from mu2_optax.sweep._mode import Mode
+from mu2_optax.sweep._result import SweepResult
+from mu2_optax.sweep._seeds import Array, bootstrap, final_losses, initial_loss
 
 _ROUNDING = 1 + 1e-6  # what lies on the border of a tolerance, to float32 rounding, is inside
 

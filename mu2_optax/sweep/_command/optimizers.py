@@ -5,10 +5,14 @@ from typing import Any
 
 import optax
 
-from mu2_optax._extragradient import mu2_extra_sgd
-from mu2_optax._momentum import DoubleMomentum
-from mu2_optax._optimizers import anytime_sgd, mu2_sgd, storm
-from mu2_optax._projections import projected
+from mu2_optax import (
+    DoubleMomentum,
+    anytime_sgd,
+    mu2_extra_sgd,
+    mu2_sgd,
+    projected,
+    storm,
+)
 
 Projection = Callable[[Any], Any]
 Factory = Callable[[Any, DoubleMomentum, Projection | None], optax.GradientTransformationExtraArgs]

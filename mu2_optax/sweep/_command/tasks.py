@@ -9,8 +9,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._momentum import DoubleMomentum, fixed_momentum, linear_momentum
-from mu2_optax.sweep.data import Data, load_digits, load_mnist
+from mu2_optax import DoubleMomentum, fixed_momentum, linear_momentum
+from mu2_optax.sweep import Data, load_digits, load_mnist
+
+METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss")  # of every task
 
 # train(optimizer, key) -> metrics
 Train = Callable[[Any, Any], dict[str, Any]]

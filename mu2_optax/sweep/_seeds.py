@@ -1,40 +1,15 @@
-"""What the measures share: which way is better, values per rate, intervals over seeds."""
+"""What the measures share: values per rate and seed, and intervals over seeds."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep.result import SweepResult
+from mu2_optax.sweep._mode import Mode, metric_mode
+from mu2_optax.sweep._result import SweepResult
 
-Mode = Literal["min", "max"]
 Array = npt.NDArray[np.float64]
-_BETTER_HIGH = ("accuracy", "score", "reward", "auc", "f1", "r2")
-
-
-def metric_mode(metric: str, mode: str | None = None) -> Mode:
-    """Whether a metric is better low (``"min"``) or high (``"max"``).
-
-    Names that contain "accuracy", "score", "reward", "auc", "f1" or "r2" are better high, all
-    others low.
-
-    Args:
-      metric: The metric's name.
-      mode: The answer, if it is known.
-
-    Returns:
-      ``mode``, or a guess from the name.
-
-    Examples:
-      >>> metric_mode("test_accuracy"), metric_mode("train_loss")
-      ('max', 'min')
-    """
-    if mode is None:
-        return "max" if any(word in metric.lower() for word in _BETTER_HIGH) else "min"
-    if mode not in ("min", "max"):
-        raise ValueError(f"`mode` must be 'min', 'max' or None, got {mode!r}.")
-    return "max" if mode == "max" else "min"
 
 
 def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[Array, Array, float]:

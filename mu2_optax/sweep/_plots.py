@@ -6,19 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from mu2_optax.sweep.result import SweepResult, by_label
-from mu2_optax.sweep.statistics import Mode, metric_mode
+from mu2_optax.sweep._labels import by_label
+from mu2_optax.sweep._mode import Mode, metric_mode, told_by
+from mu2_optax.sweep._result import SweepResult
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLORS = ("#D55E00", "#CC79A7", "#009E73", "#0072B2", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p")
+LINES = ("-", "--", ":")  # the second line of a colour is dashed
 
 
 def plot_sweep(
     results: Any,
     metric: str,
-    path: str | Path,
+    path: str | Path | None = None,
     *,
+    axes: Any = None,
     mode: Mode | None = None,
     title: str | None = None,
     ylim: tuple[float, float] | None = None,
@@ -32,12 +35,14 @@ def plot_sweep(
       results: A result, a list of results with distinct labels, or a dict of them by label.
       metric: The metric's name.
       path: Where to write the picture; the suffix gives the format.
+      axes: Matplotlib's axes to draw into, instead of ``path``; the legend is then the caller's, by
+        ``axes.get_legend_handles_labels()``.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
       title: A title, or None.
       ylim: The limits of the vertical axis, or None to fit the data.
     """
     labelled = _check(results)
-    figure, axes = _figure()
+    figure, axes = _canvas(path, axes)
     better_low = metric_mode(metric, mode) == "min"
     crosses: list[tuple[float, int]] = []
     for index, result in enumerate(labelled.values()):
@@ -85,9 +90,12 @@ def plot_sweep(
 def plot_curves(
     results: Any,
     metric: str,
-    path: str | Path,
+    path: str | Path | None = None,
     *,
+    axes: Any = None,
     learning_rate: float | None = None,
+    steps: Sequence[float] | None = None,
+    mode: Mode | None = None,
     title: str | None = None,
 ) -> None:
     """Draws a metric that is a curve against steps, at one learning rate, a line for each result.
@@ -99,7 +107,12 @@ def plot_curves(
       results: A result, a list of results with distinct labels, or a dict of them by label.
       metric: The metric's name.
       path: Where to write the picture; the suffix gives the format.
+      axes: Matplotlib's axes to draw into, instead of ``path``; the legend is then the caller's, by
+        ``axes.get_legend_handles_labels()``.
       learning_rate: The rate; if None, each rate of a single result is a line.
+      steps: The step of each value of the curve; 1, 2, ... if None.
+      mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
+        What is better high, such as an accuracy, gets no logarithmic axis.
       title: A title, or None.
     """
     labelled = _check(results)
@@ -117,7 +130,7 @@ def plot_curves(
             "`learning_rate` must be given to compare several results, for example "
             f"learning_rate={next(iter(labelled.values())).learning_rates[0]:g}."
         )
-    figure, axes = _figure()
+    figure, axes = _canvas(path, axes)
     cut = False
     for index, (name, line) in enumerate(lines.items()):
         curves = line.metric(metric)[line.finished]
@@ -126,19 +139,24 @@ def plot_curves(
                 f"plot_curves needs a metric with one value per step, but {metric!r} has the axes "
                 f"{line.dims(metric)}."
             )
+        if steps is not None and len(steps) != curves.shape[1]:
+            raise ValueError(
+                f"`steps` must have a number for each of the {curves.shape[1]} values of "
+                f"{metric!r}, got {len(steps)}."
+            )
         alive = np.isfinite(curves).all(axis=0)
         end = len(alive) if alive.all() else int(np.argmin(alive))
         cut |= end < len(alive)
-        steps, curves = np.arange(1, end + 1), curves[:, :end]
-        style = _style(index)
-        style |= {"marker": "", "linestyle": ("-", "--", ":")[index // len(COLORS) % 3]}
+        at = np.asarray(range(1, end + 1) if steps is None else steps[:end])
+        curves = curves[:, :end]
+        style = _style(index) | {"marker": ""}
         axes.fill_between(
-            steps, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15, lw=0
+            at, curves.min(axis=0), curves.max(axis=0), color=style["color"], alpha=0.15, lw=0
         )
-        axes.plot(steps, curves.mean(axis=0), label=name, **style)
+        axes.plot(at, curves.mean(axis=0), label=name, **style)
         if 0 < end < len(alive):
-            axes.plot(end, curves[:, -1].mean(), "x", color=style["color"], markersize=8)
-    if metric_mode(metric) == "min" and _spans_decades(axes):
+            axes.plot(at[-1], curves[:, -1].mean(), "x", color=style["color"], markersize=8)
+    if (mode or told_by(metric)) != "max" and _spans_decades(axes):
         axes.set_yscale("log")
     heading = "learning rate" if learning_rate is None else None
     _finish(figure, axes, "step", metric, title, path, cut, heading)
@@ -155,14 +173,25 @@ def _style(index: int) -> dict[str, Any]:
     return {
         "color": COLORS[index % len(COLORS)],
         "marker": MARKERS[index % len(MARKERS)],
+        "linestyle": LINES[index // len(COLORS) % len(LINES)],
         "markersize": 5,
         "linewidth": 2.2 if index == 0 else 1.6,
         "zorder": 20 - index,
     }
 
 
-def _figure() -> tuple[Any, Any]:
-    """A figure 800 pixels wide, with its own canvas: pyplot's state and backend stay untouched."""
+def _canvas(path: str | Path | None, axes: Any) -> tuple[Any, Any]:
+    """A new figure and its axes, or no figure and the axes that were given.
+
+    The figure is 1600 pixels wide and has its own canvas: pyplot's state and backend stay as
+    they are.
+    """
+    if (path is None) == (axes is None):
+        raise ValueError(
+            f"`path` or `axes` must be given, one of the two, got {path!r} and {axes!r}."
+        )
+    if axes is not None:
+        return None, axes
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -189,11 +218,11 @@ def _finish(
     xlabel: str,
     metric: str,
     title: str | None,
-    path: str | Path,
+    path: str | Path | None,
     diverged: bool,
     heading: str | None = None,
 ) -> None:
-    """Labels, grid, a legend beside the data, and the file."""
+    """Labels and grid; for a figure of our own a legend beside the data, and the file."""
     axes.set_xlabel(xlabel, fontsize=12)
     axes.set_ylabel(metric.replace("_", " "), fontsize=12)
     axes.tick_params(labelsize=11)
@@ -203,6 +232,8 @@ def _finish(
         axes.set_title(title, fontsize=12, loc="left")
     if diverged:
         axes.plot([], [], "x", color="#555555", label="diverged", markersize=7)
+    if path is None:
+        return
     figure.legend(loc="outside right upper", frameon=False, fontsize=11, title=heading)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

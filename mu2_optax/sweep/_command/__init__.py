@@ -1,0 +1,1 @@
+"""The command ``mu2-sweep``."""
