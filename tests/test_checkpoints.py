@@ -15,8 +15,8 @@ import orbax.checkpoint as ocp
 import pytest
 from cnn import batches, nnx_model
 from flax import nnx, serialization
-from train_and_resume import new_state, train_step
 from test_nnx import train_step as nnx_train_step
+from train_and_resume import new_state, train_step
 
 import mu2_optax
 import mu2_optax.checkpoint
