@@ -1,29 +1,25 @@
 """bfloat16 against float32 on a small CNN: accuracy, and the bytes of the optimizer's state.
 
-    python benchmarks/mixed_precision.py
+    python -m benchmarks.mixed_precision
 
-takes about 4 minutes on a 2-core x86-64 CPU, no GPU, prints two tables and writes
-`benchmarks/results/mixed_precision/results.json`. Expected: bf16 params with the default state
-(float32) end as float32 does, to within the spread over seeds; bf16 arithmetic in the model is as
-good with fixed momenta and worse with linear ones.
+takes about 4 minutes on a 2-core x86-64 CPU, no GPU, prints two tables and writes ``results.json``
+and ``results.csv`` into ``benchmarks/results/mixed_precision``. Expected: bf16 params with the
+default state (float32) end as float32 does, to within the spread over seeds; bf16 arithmetic in the
+model is as good with fixed momenta and worse with linear ones.
 """
 
-import json
-import pathlib
 from typing import Any
 
-import digits
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import linen
 
 import mu2_optax
-import mu2_optax.linen
+from benchmarks import digits, experiment, small_cnn
+from mu2_optax.sweep import sweep
 
 EPOCHS, SEEDS, LEARNING_RATE = 10, 5, 0.3
-RESULTS = pathlib.Path(__file__).parent / "results" / "mixed_precision"
 
 PRECISIONS = {  # of the params, of the arithmetic, of the state
     "float32": (jnp.float32, jnp.float32, None),
@@ -42,56 +38,25 @@ OPTIMIZERS = {
 }
 
 
-class CNN(linen.Module):
-    """Two convolutions with BatchNorm and one dense layer."""
+def make_train(momentum: Any, precision: str, epochs: int) -> Any:
+    """Training in one precision, which gives the test accuracy and the last epoch's mean loss."""
+    param_dtype, dtype, state_dtype = PRECISIONS[precision]
+    train_set, test_set = digits.load()
+    model = small_cnn.CNN(param_dtype, dtype)
 
-    param_dtype: Any
-    dtype: Any
+    def train(learning_rate: float, key: jax.Array) -> dict[str, float]:
+        tx = mu2_optax.mu2_sgd(learning_rate, momentum, state_dtype=state_dtype)
+        state = small_cnn.create(model, tx, key)
+        losses = []
+        for batch in digits.batches(train_set, epochs, experiment.seed_of(key)):
+            state, loss = small_cnn.train_step(state, batch)
+            losses.append(float(loss))
+        return {
+            "test_accuracy": small_cnn.accuracy(state, test_set),
+            "training_loss": float(np.mean(losses[-len(losses) // epochs :])),
+        }
 
-    @linen.compact
-    def __call__(self, x: jax.Array, train: bool = True) -> jax.Array:
-        """The logits, in float32."""
-        precision = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        for features in (16, 32):
-            x = linen.Conv(features, (3, 3), **precision)(x)
-            x = linen.BatchNorm(use_running_average=not train, momentum=0.9, **precision)(x)
-            x = linen.avg_pool(linen.relu(x), (2, 2), (2, 2))
-        x = linen.Dense(10, **precision)(x.reshape(x.shape[0], -1))
-        return x.astype(jnp.float32)
-
-
-@jax.jit
-def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
-    """One step of the optimizer in the train state."""
-
-    def loss_fn(params: Any) -> tuple[jax.Array, Any]:
-        logits, updates = state.apply_fn(
-            {"params": params, "batch_stats": state.batch_stats},
-            batch["image"],
-            mutable=["batch_stats"],
-        )
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
-        return losses.mean(), updates["batch_stats"]
-
-    evaluate = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)
-    (loss, batch_stats), grads, again = evaluate(state.params)
-    return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again), loss
-
-
-def run(param_dtype: Any, dtype: Any, tx: Any, seed: int) -> tuple[float, float]:
-    """The test accuracy after training, and the mean loss of the last epoch."""
-    train, test = digits.load()
-    model = CNN(param_dtype, dtype)
-    variables = model.init(jax.random.key(seed), train["image"][:1], train=False)
-    state = mu2_optax.linen.TrainState.create(apply_fn=model.apply, tx=tx, **variables)
-    losses = []
-    for batch in digits.batches(train, EPOCHS, seed):
-        state, loss = train_step(state, batch)
-        losses.append(float(loss))
-    variables = {"params": state.params, "batch_stats": state.batch_stats}
-    logits = model.apply(variables, test["image"], train=False)
-    accuracy = float(jnp.mean(logits.argmax(-1) == test["label"]))
-    return accuracy, float(np.mean(losses[-len(losses) // EPOCHS :]))
+    return train
 
 
 def bytes_per_parameter(make: Any, param_dtype: Any, state_dtype: Any) -> float:
@@ -103,40 +68,31 @@ def bytes_per_parameter(make: Any, param_dtype: Any, state_dtype: Any) -> float:
 
 def main() -> None:
     """Trains, prints and writes the results."""
-    memory = {
-        name: {
+    print("bytes of state per parameter")
+    for name, make in OPTIMIZERS.items():
+        row = {
             precision: bytes_per_parameter(make, param_dtype, state_dtype)
             for precision, (param_dtype, _, state_dtype) in PRECISIONS.items()
         }
-        for name, make in OPTIMIZERS.items()
-    }
-    print("bytes of state per parameter")
-    for name, row in memory.items():
         print(f"  {name}: {row}")
-    accuracy: dict[str, Any] = {}
-    for momentum_name, momentum in MOMENTA.items():
-        for precision, (param_dtype, dtype, state_dtype) in PRECISIONS.items():
-            tx = mu2_optax.mu2_sgd(LEARNING_RATE, momentum, state_dtype=state_dtype)
-            runs = np.array([run(param_dtype, dtype, tx, seed) for seed in range(SEEDS)])
-            mean, spread = runs.mean(0), runs.std(0, ddof=1)
-            accuracy.setdefault(momentum_name, {})[precision] = {
-                "test accuracy": [round(float(mean[0]), 4), round(float(spread[0]), 4)],
-                "training loss": [round(float(mean[1]), 4), round(float(spread[1]), 4)],
-            }
-            print(f"{momentum_name}, {precision}: {accuracy[momentum_name][precision]}", flush=True)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    results = {
-        "settings": {
-            "epochs": EPOCHS,
-            "seeds": SEEDS,
-            "learning rate": LEARNING_RATE,
-            "batch": 64,
-            "machine": "2-core x86-64 CPU, no GPU",
-        },
-        "mean and standard deviation over seeds": accuracy,
-        "bytes of state per parameter": memory,
-    }
-    (RESULTS / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    results = []
+    for name, momentum in MOMENTA.items():
+        for precision in PRECISIONS:
+            result = sweep(
+                make_train(momentum, precision, EPOCHS),
+                [LEARNING_RATE],
+                SEEDS,
+                strategy="python",
+                label=f"{name}, {precision}",
+                context={"epochs": EPOCHS, "batch": 64},
+            )
+            shown = (
+                f"{metric} {values.mean():.4f} ± {values.std(ddof=1):.4f}"
+                for metric, values in result.metrics.items()
+            )
+            print(f"{result.label}:", ", ".join(shown), flush=True)
+            results.append(result)
+    experiment.save(results, experiment.RESULTS / "mixed_precision", "benchmarks.mixed_precision")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a step costs beside a step of SGD: time and state.
 
-    python benchmarks/step_cost.py --out benchmarks/results/step_cost
+    python -m benchmarks.step_cost --out benchmarks/results/step_cost
 
 Runs one jitted step of each optimizer in turn, round after round, on logistic regression and on an
 MLP of MNIST's shape (float32, batch 64). Prints the median over the rounds of the time divided by

@@ -3,8 +3,8 @@
 The first command is the paper's setting, 25 epochs with batch 32, for which one wants an
 accelerator; the second only shows that it learns:
 
-    python examples/cifar10_resnet.py
-    python examples/cifar10_resnet.py --width 4 --depth 10 --steps 500    # 82 s
+    python -m examples.cifar10_resnet
+    python -m examples.cifar10_resnet --width 4 --depth 10 --steps 500    # 82 s
 
 Measured on a 2-core x86-64 CPU, no GPU: the second command gives the test accuracy 0.2665; the
 first was not run. The images are augmented in the jitted step (random crop with padding 2, random
@@ -12,7 +12,7 @@ flip) before the gradient is evaluated, so that both evaluations see the same au
 ``--checkpoint FILE`` the state is saved after each epoch, and a command that finds the file goes on
 from it, bit for bit. The batch is split over the devices, for example
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=2 python examples/cifar10_resnet.py
+    XLA_FLAGS=--xla_force_host_platform_device_count=2 python -m examples.cifar10_resnet
 """
 
 import argparse
@@ -22,19 +22,20 @@ import time
 from functools import partial
 from pathlib import Path
 
-import data as datasets
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flags import fraction, positive_float, positive_int
 from flax import linen as nn
 from flax import serialization
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from tqdm import tqdm
 
 import mu2_optax
 import mu2_optax.checkpoint
 import mu2_optax.linen
+from examples import data as datasets
+from examples.option_types import fraction, positive_float, positive_int
 
 STAGES = {10: (1, 1, 1, 1), 18: (2, 2, 2, 2), 34: (3, 4, 6, 3)}
 
@@ -158,10 +159,7 @@ def parse_arguments():
 def main():
     """Trains and evaluates."""
     parser, args = parse_arguments()
-    try:
-        data = datasets.load(args.data, args.data_dir)
-    except datasets.DataError as error:
-        parser.exit(1, f"{error}\n")
+    data = datasets.load_or_exit(parser, args)
     if args.batch > len(data.train_x):
         parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
 
@@ -191,15 +189,17 @@ def main():
     key = jax.device_put(jax.random.key(args.seed), copied)
     per_epoch = len(data.train_x) // args.batch
     steps = args.steps or per_epoch * args.epochs
-    for step in range(int(state.step), steps):
+    done = int(state.step)
+    progress = tqdm(range(done, steps), initial=done, total=steps, unit="step")
+    for step in progress:
         epoch, place = divmod(step, per_epoch)
-        if place == 0 or step == int(state.step):
+        if place == 0 or step == done:
             order = np.random.default_rng([args.seed, epoch]).permutation(len(data.train_x))
         rows = order[place * args.batch :][: args.batch]
         batch = jax.device_put((data.train_x[rows], data.train_y[rows]), split)
         state, loss = train_step(state, *batch, key)
         if (step + 1) % max(steps // 20, 1) == 0:
-            print(f"step {step + 1}/{steps}  loss {float(loss):.4f}", file=sys.stderr)
+            progress.set_postfix(loss=f"{float(loss):.4f}")
         if args.checkpoint and (place == per_epoch - 1 or step == steps - 1):
             save(state, args.checkpoint)
 

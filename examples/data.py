@@ -13,11 +13,10 @@ Without a folder they are downloaded from their public homes into a cache folder
 there the next time; a download that was interrupted goes on where it was. Downloading needs pooch
 and tqdm: ``pip install 'mu2-optax[examples]'``. To download one now and see where it went:
 
-    python examples/data.py mnist
+    python -m examples.data mnist
 """
 
 import argparse
-import gzip
 import os
 import tarfile
 import zlib
@@ -27,9 +26,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mu2_optax.sweep.data import DATA_VARIABLE, Data, load_digits, read_idx
+from mu2_optax.sweep import Data, load_digits, load_mnist
 
-CACHE_VARIABLE = "MU2_OPTAX_CACHE"
+DATA_VARIABLE, CACHE_VARIABLE = "MU2_OPTAX_DATA", "MU2_OPTAX_CACHE"
 
 
 class DataError(RuntimeError):
@@ -66,8 +65,8 @@ def load(name: str, data_dir: str | Path | None = None, *, progress: bool = True
 
     Returns:
       Images in float32, of shape (count, height, width) or (count, height, width, 3), standardised
-      by the training images' mean and deviation (of all pixels, for CIFAR-10 of each channel, for
-      digits of each pixel), and labels in int32.
+      by the mean and deviation of all pixels of the training images (for CIFAR-10 of each channel
+      on its own), and labels in int32.
 
     Raises:
       DataError: If a file is missing, cannot be downloaded, or is not what it should be.
@@ -92,14 +91,12 @@ def add_arguments(parser: argparse.ArgumentParser, default: str = "digits") -> N
     )
 
 
-def read_images_and_labels(images: Path, labels: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Reads a pair of IDX files in MNIST's layout."""
-    x, y = (_read_idx(path) for path in (images, labels))
-    if x.ndim != 3 or x.dtype != np.uint8 or not len(x):
-        raise DataError(f"{images}: expected bytes (count, height, width), got {_shape(x)}.")
-    if y.ndim != 1 or y.dtype != np.uint8 or len(y) != len(x):
-        raise DataError(f"{labels}: expected {len(x)} bytes, one label per image, got {_shape(y)}.")
-    return x, _check_labels(y, labels)
+def load_or_exit(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Data:
+    """Loads what the options of `add_arguments` ask for, or ends the script with the reason."""
+    try:
+        return load(args.data, args.data_dir)
+    except DataError as error:
+        parser.exit(1, f"{error}\n")
 
 
 def read_cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -112,8 +109,10 @@ def read_cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
             f"canonical file), got {content.size:,} bytes; the file is truncated or something else."
         )
     records = content.reshape(-1, record)
-    images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return images, _check_labels(records[:, 0], path)
+    labels = records[:, 0].astype(np.int32)
+    if labels.max() > 9:
+        raise DataError(f"{path}: expected labels from 0 to 9, got {labels.max()}; it is corrupt.")
+    return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
 
 def fetch(source: Source, *, cache: str | Path | None = None, progress: bool = True) -> list[Path]:
@@ -237,31 +236,11 @@ def _find(source: Source, folder: Path) -> list[Path]:
     )
 
 
-def _read_idx(path: Path) -> np.ndarray:
-    try:
-        return read_idx(path)
-    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError) as error:
-        raise DataError(
-            f"{path}: expected a complete IDX file, compressed with gzip; it is truncated, corrupt "
-            f"or something else ({error})."
-        ) from error
-
-
-def _check_labels(labels: np.ndarray, path: Path) -> np.ndarray:
-    if labels.max() > 9:
-        raise DataError(f"{path}: expected labels from 0 to 9, got {labels.max()}; it is corrupt.")
-    return labels
-
-
-def _shape(array: np.ndarray) -> str:
-    return f"{array.dtype}{list(array.shape)}"
-
-
 def _read_mnist(paths: list[Path]) -> Data:
-    train, test = read_images_and_labels(*paths[:2]), read_images_and_labels(*paths[2:])
-    if train[0].shape[1:] != test[0].shape[1:]:
-        raise DataError(f"{paths[2]}: expected images like those of {paths[0]}, another size.")
-    return _standardised(train, test, axes=None)
+    try:
+        return load_mnist(paths[0].parent)
+    except ValueError as error:
+        raise DataError(str(error)) from error
 
 
 def _read_cifar(paths: list[Path]) -> Data:
@@ -272,26 +251,11 @@ def _read_cifar(paths: list[Path]) -> Data:
                 f"{path}: expected {len(batches[0][0]):,} images as in {paths[0].name}, got "
                 f"{len(images):,}; one of the two is truncated."
             )
-    x, y = (np.concatenate(arrays) for arrays in zip(*batches[:-1], strict=True))
-    return _standardised((x, y), batches[-1], axes=(0, 1, 2))
-
-
-def _standardised(train, test, axes) -> Data:
-    mean = train[0].mean(axes, dtype=np.float64)
-    deviation = np.maximum(train[0].std(axes, dtype=np.float64), 1e-6)
-
-    def standardised(images):
-        out = images.astype(np.float32)
-        out -= mean.astype(np.float32)
-        out /= deviation.astype(np.float32)
-        return out
-
-    return Data(
-        standardised(train[0]),
-        train[1].astype(np.int32),
-        standardised(test[0]),
-        test[1].astype(np.int32),
-    )
+    train_x, train_y = (np.concatenate(arrays) for arrays in zip(*batches[:-1], strict=True))
+    test_x, test_y = batches[-1]
+    mean, deviation = (f((0, 1, 2)).astype(np.float32) for f in (train_x.mean, train_x.std))
+    train_x, test_x = ((x.astype(np.float32) - mean) / deviation for x in (train_x, test_x))
+    return Data(train_x, train_y, test_x, test_y)
 
 
 _IDX_FILES = (
@@ -354,7 +318,7 @@ def main() -> None:
     except DataError as error:
         parser.exit(1, f"{error}\n")
     for field, array in data._asdict().items():
-        print(f"{field:8} {_shape(array)}")
+        print(f"{field:8} {array.dtype}{list(array.shape)}")
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 One device (3 s on a 2-core x86-64 CPU), and eight devices in one process:
 
-    python examples/distributed.py
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 python examples/distributed.py
+    python -m examples.distributed
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m examples.distributed
 
 Two processes, each in a terminal or on a machine of its own (with the first one's address; on a
 cluster that JAX knows, such as Slurm or a TPU pod, `--processes` is enough):
 
-    python examples/distributed.py --processes 2 --process 0 --coordinator 127.0.0.1:1234
-    python examples/distributed.py --processes 2 --process 1 --coordinator 127.0.0.1:1234
+    python -m examples.distributed --processes 2 --process 0 --coordinator 127.0.0.1:1234
+    python -m examples.distributed --processes 2 --process 1 --coordinator 127.0.0.1:1234
 
 Each prints `final loss: 0.022688`. The batch is split over the devices, and so are the parameters
 and the state of the optimizer (fully sharded): no device holds a whole copy. Both evaluations of a

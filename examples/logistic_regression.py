@@ -1,9 +1,9 @@
 """Logistic regression in a ball, in Flax linen: the setting in which any learning rate will do.
 
-    python examples/logistic_regression.py                              # digits; 5 s
-    python examples/logistic_regression.py --data mnist                 # one epoch; 7 s
-    python examples/logistic_regression.py --data mnist --learning-rate 10000
-    python examples/logistic_regression.py --data mnist --learning-rate 10000 --optimizer sgd
+    python -m examples.logistic_regression                              # digits; 5 s
+    python -m examples.logistic_regression --data mnist                 # one epoch; 7 s
+    python -m examples.logistic_regression --data mnist --learning-rate 10000
+    python -m examples.logistic_regression --data mnist --learning-rate 10000 --optimizer sgd
 
 Measured on a 2-core x86-64 CPU, no GPU: the four commands give the test accuracies 0.9415, 0.8839,
 0.8841 and 0.3176. Two lines differ from a training step of Flax's own: the one that evaluates the
@@ -12,19 +12,19 @@ passes this on.
 """
 
 import argparse
-import sys
 import time
 
-import data as datasets
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flags import positive_float, positive_int
 from flax import linen as nn
+from tqdm import tqdm
 
 import mu2_optax
 import mu2_optax.linen
+from examples import data as datasets
+from examples.option_types import positive_float, positive_int
 
 OPTIMIZERS = {
     "mu2_sgd": lambda rate, ball: mu2_optax.mu2_sgd(
@@ -89,10 +89,7 @@ def parse_arguments():
 def main():
     """Trains and evaluates."""
     parser, args = parse_arguments()
-    try:
-        data = datasets.load(args.data, args.data_dir)
-    except datasets.DataError as error:
-        parser.exit(1, f"{error}\n")
+    data = datasets.load_or_exit(parser, args)
     if args.batch > len(data.train_x):
         parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
     small = args.data == "digits"
@@ -108,13 +105,14 @@ def main():
     rng = np.random.default_rng(args.seed)
     per_epoch = len(train_x) // args.batch
     steps = args.steps or per_epoch * (args.epochs or (20 if small else 1))
-    for step in range(steps):
+    progress = tqdm(range(steps), unit="step")
+    for step in progress:
         if step % per_epoch == 0:
             order = rng.permutation(len(train_x))
         rows = order[step % per_epoch * args.batch :][: args.batch]
         state, loss = train_step(state, jnp.asarray(train_x[rows]), jnp.asarray(data.train_y[rows]))
         if (step + 1) % max(steps // 10, 1) == 0:
-            print(f"step {step + 1}/{steps}  loss {float(loss):.4f}", file=sys.stderr)
+            progress.set_postfix(loss=f"{float(loss):.4f}")
 
     accuracy, loss = evaluate(state, test_x, data.test_y)
     seconds = time.perf_counter() - start

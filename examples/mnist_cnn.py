@@ -1,7 +1,7 @@
 """The paper's convolutional network on MNIST, in Flax NNX, trained with μ²-SGD.
 
-    python examples/mnist_cnn.py                      # digits, no download; 16 s
-    python examples/mnist_cnn.py --data mnist         # one epoch; 82 s
+    python -m examples.mnist_cnn                      # digits, no download; 16 s
+    python -m examples.mnist_cnn --data mnist         # one epoch; 82 s
 
 Measured on a 2-core x86-64 CPU, no GPU: test accuracy 0.9916 after 10 epochs of digits, and
 0.9816 after one epoch of MNIST. Two lines differ from a training step of Flax's own: the one
@@ -10,20 +10,20 @@ and the one that passes this on to the optimizer.
 """
 
 import argparse
-import sys
 import time
 from functools import partial
 
-import data as datasets
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flags import fraction, positive_float, positive_int
 from flax import nnx
+from tqdm import tqdm
 
 import mu2_optax
 import mu2_optax.nnx
+from examples import data as datasets
+from examples.option_types import fraction, positive_float, positive_int
 
 
 def max_pool(x: jax.Array) -> jax.Array:
@@ -114,10 +114,7 @@ def parse_arguments():
 def main():
     """Trains and evaluates."""
     parser, args = parse_arguments()
-    try:
-        data = datasets.load(args.data, args.data_dir)
-    except datasets.DataError as error:
-        parser.exit(1, f"{error}\n")
+    data = datasets.load_or_exit(parser, args)
     if args.batch > len(data.train_x):
         parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
 
@@ -130,14 +127,15 @@ def main():
     rng = np.random.default_rng(args.seed)
     per_epoch = len(data.train_x) // args.batch
     steps = args.steps or per_epoch * (args.epochs or (10 if args.data == "digits" else 1))
-    for step in range(steps):
+    progress = tqdm(range(steps), unit="step")
+    for step in progress:
         if step % per_epoch == 0:
             order = rng.permutation(len(data.train_x))
         rows = order[step % per_epoch * args.batch :][: args.batch]
         batch = (jnp.asarray(data.train_x[rows]), jnp.asarray(data.train_y[rows]))
         loss = train_step(model, optimizer, batch)
         if (step + 1) % max(steps // 10, 1) == 0:
-            print(f"step {step + 1}/{steps}  loss {float(loss):.4f}", file=sys.stderr)
+            progress.set_postfix(loss=f"{float(loss):.4f}")
 
     accuracy, loss = evaluate(model, jnp.asarray(data.test_x), jnp.asarray(data.test_y))
     seconds = time.perf_counter() - start

@@ -1,6 +1,6 @@
 """A tour of μ² in Optax pipelines; each function can be pasted into a project.
 
-    python examples/optax_pipeline.py        # 11 s, no download
+    python -m examples.optax_pipeline        # 11 s, no download
 
 Every part trains a small network on scikit-learn's digits and prints its test accuracy. Measured on
 a 2-core x86-64 CPU, no GPU:
@@ -17,14 +17,14 @@ a 2-core x86-64 CPU, no GPU:
 import argparse
 import time
 
-import data as datasets
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flags import positive_int
 
 import mu2_optax
+from examples import data as datasets
+from examples.option_types import positive_int
 from mu2_optax import stopping
 
 BATCH = 64

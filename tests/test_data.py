@@ -10,11 +10,9 @@ import threading
 
 import numpy as np
 import pytest
-from loading import load_script
 from tiny_data import cifar_files, idx, mnist_files, write
 
-datasets = load_script("examples/data.py")
-
+from examples import data as datasets
 
 # Folders
 

@@ -1,6 +1,6 @@
 """Uniformly small errors: batch sizes ceil(T/t) against one sample a step.
 
-    python benchmarks/theory/dynamic_batches.py
+    python -m benchmarks.theory.dynamic_batches
 
 Expected: with b_t = ceil(T/t) the mean squared error of d is flat over t and below sigma_tilde^2/T
 at every t, for about T log T samples; with one sample a step it falls like 1/t.
@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from known_problems import least_squares
-from report import save, write_csv
-from theory_runs import rate, variance
 
 import mu2_optax
+from benchmarks.theory.known_problems import least_squares
+from benchmarks.theory.measured_runs import rate, variance
+from benchmarks.theory.report import save, write_csv
 from mu2_optax import theory
 
 STEPS, SEEDS = (256, 1024), 64

@@ -1,6 +1,6 @@
 """The theorem on the error, measured: t E|d_t - grad f(x_t)|^2 over t.
 
-    python benchmarks/theory/errors.py
+    python -m benchmarks.theory.errors
 
 Expected: bounded for mu2-SGD (linear and uniform weights) at every learning rate, and below the
 bound; growing like t for SGD and Anytime-SGD; for STORM bounded at small and growing at large
@@ -13,10 +13,10 @@ import itertools
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from known_problems import least_squares, logistic
-from report import COLORS, save, write_csv
-from theory_runs import METHODS, errors, rate, variance
 
+from benchmarks.theory.known_problems import least_squares, logistic
+from benchmarks.theory.measured_runs import METHODS, errors, rate, variance
+from benchmarks.theory.report import COLORS, save, write_csv
 from mu2_optax import theory
 
 STEPS, SEEDS = 2**15, 32

@@ -1,6 +1,6 @@
 """Why the error of mu2-ExtraSGD stops falling: its hint and its gradient share a sample.
 
-    python benchmarks/theory/extra_hint.py
+    python -m benchmarks.theory.extra_hint
 
 Algorithm 2 in the paper's letters, against a variant whose hint is taken on a sample of its own, so
 that x_t does not depend on z_t (two samples and four gradients a step). Expected: on least squares
@@ -11,10 +11,10 @@ that. Takes about 20 s on a 2-core x86-64 CPU without a GPU.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from known_problems import least_squares
-from report import write_csv
 
 import mu2_optax
+from benchmarks.theory.known_problems import least_squares
+from benchmarks.theory.report import write_csv
 
 STEPS, SEEDS, TIMES = 2**14, 64, (64, 512, 4096, 2**14)
 

@@ -1,6 +1,6 @@
 """Frank-Wolfe without a learning rate against tuned optimizers: logistic regression on digits.
 
-    python benchmarks/theory/no_learning_rate.py
+    python -m benchmarks.theory.no_learning_rate
 
 The data are scikit-learn's 1,797 digits of 8 x 8 pixels (nothing is downloaded): 1,437 for training
 and 360 for testing, batches of 16, three passes, weights on an L2 ball around the origin.
@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from report import COLORS, save, write_csv
-from sklearn.datasets import load_digits
 
 import mu2_optax
+from benchmarks import digits
+from benchmarks.theory.report import COLORS, save, write_csv
 from mu2_optax import frank_wolfe, lmo, mu2_frank_wolfe
 
 RATES = 10.0 ** np.arange(-4, 4.01, 0.5)
@@ -51,11 +51,12 @@ def optimizers(radius):
 
 def main() -> None:
     """Measures and draws."""
-    pixels, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))
-    pixels, labels = jnp.asarray(pixels[order] / 16, jnp.float32), jnp.asarray(labels[order])
-    train, test = slice(0, 1437), slice(1437, None)
-    steps = PASSES * (1437 // BATCH)
+    train, test = (
+        (jnp.asarray(part["image"].reshape(-1, 64)), jnp.asarray(part["label"]))
+        for part in digits.load()
+    )
+    count = len(train[1])
+    steps = PASSES * (count // BATCH)
 
     def loss(params, batch):
         images, targets = batch
@@ -68,20 +69,20 @@ def main() -> None:
         tx = build(eta)
         params = {"w": jnp.zeros((64, 10)), "b": jnp.zeros(10)}
         passes = jax.random.split(key, PASSES)
-        order = jax.vmap(lambda k: jax.random.permutation(k, 1437)[: steps // PASSES * BATCH])(
+        order = jax.vmap(lambda k: jax.random.permutation(k, count)[: steps // PASSES * BATCH])(
             passes
         ).reshape(steps, BATCH)
 
         def step(carry, picked):
             params, state = carry
-            batch = (pixels[picked], labels[picked])
+            batch = (train[0][picked], train[1][picked])
             grads = grad_fn(params, batch)
             updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
             return (optax.apply_updates(params, updates), state), None
 
         (params, _), _ = jax.lax.scan(step, (params, tx.init(params)), order)
-        predicted = jnp.argmax(pixels[test] @ params["w"] + params["b"], -1)
-        return loss(params, (pixels[train], labels[train])), jnp.mean(predicted == labels[test])
+        predicted = jnp.argmax(test[0] @ params["w"] + params["b"], -1)
+        return loss(params, train), jnp.mean(predicted == test[1])
 
     keys = jax.random.split(jax.random.key(0), SEEDS)
     rows = []

@@ -1,6 +1,6 @@
 """Corrected estimates of other operators, against their exact values.
 
-    python benchmarks/theory/operators.py
+    python -m benchmarks.theory.operators
 
 Expected: the mean squared error falls like 1/t with the correction; one batch at a time it does not
 fall, and a plain running average of the values is late.
@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from report import save, write_csv
 
 import mu2_optax
+from benchmarks.theory.report import save, write_csv
 from mu2_optax.estimates import corrected_estimate, hessian_diagonal, hessian_vector_product
 
 STEPS, SEEDS, SAMPLES, DIM = 4096, 32, 64, 3

@@ -1,6 +1,6 @@
 """The theorems on the excess loss, measured: its slope in T at the theorems' fixed rates.
 
-    python benchmarks/theory/rates.py
+    python -m benchmarks.theory.rates
 
 Expected on the hard quadratic: slopes near -1 (mu2-SGD), -2 (mu2-ExtraSGD) and -1
 (mu2-Frank-Wolfe) without noise, near -1/2 with noise, and every point below its bound. Least
@@ -11,9 +11,10 @@ Takes about 40 s on a 2-core x86-64 CPU without a GPU.
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from known_problems import hard_quadratic, least_squares, logistic, noiseless
-from report import COLORS, save, write_csv
-from theory_runs import METHODS, bound, final_excess, rate, slope
+
+from benchmarks.theory.known_problems import hard_quadratic, least_squares, logistic, noiseless
+from benchmarks.theory.measured_runs import METHODS, bound, final_excess, rate, slope
+from benchmarks.theory.report import COLORS, save, write_csv
 
 STEPS = (64, 128, 256, 512, 1024, 2048, 4096)
 NAMES = ("mu2_sgd", "uniform", "mu2_extra_sgd", "mu2_frank_wolfe")

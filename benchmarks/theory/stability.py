@@ -1,6 +1,6 @@
 """The range of good learning rates, measured against T, with and without noise.
 
-    python benchmarks/theory/stability.py
+    python -m benchmarks.theory.stability
 
 Expected: with noise the ratio of the range grows with T for both algorithms of the paper and stays
 near 30 for SGD; the theorems' rates are within twice the best with and without noise, while the
@@ -11,10 +11,10 @@ Takes about 40 s on a 2-core x86-64 CPU without a GPU.
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from known_problems import hard_quadratic, noiseless
-from report import COLORS, save, write_csv
-from theory_runs import METHODS, final_excess, rate, variance, within_twice_best
 
+from benchmarks.theory.known_problems import hard_quadratic, noiseless
+from benchmarks.theory.measured_runs import METHODS, final_excess, rate, variance, within_twice_best
+from benchmarks.theory.report import COLORS, save, write_csv
 from mu2_optax import theory
 
 STEPS, SEEDS = (64, 256, 1024, 4096), 16

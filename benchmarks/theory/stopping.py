@@ -1,6 +1,6 @@
 """The norm of the estimate as a stopping rule, and the same rule on SGD's gradient.
 
-    python benchmarks/theory/stopping.py
+    python -m benchmarks.theory.stopping
 
 Expected: with mu2-SGD the rule fires in every run, earlier for a larger tolerance, where the exact
 gradient is small; with SGD's own gradient, at the same tolerances, it does not, but for a chance.
@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from known_problems import logistic
-from report import COLORS, save, write_csv
 
 import mu2_optax
+from benchmarks.theory.known_problems import logistic
+from benchmarks.theory.report import COLORS, save, write_csv
 from mu2_optax.stopping import estimate_norm, run_until
 
 MAX_STEPS, SEEDS = 20_000, 32

@@ -1,16 +1,16 @@
-"""Logistic regression over a grid of learning rates and seeds, in one compiled call per seed."""
+"""Logistic regression on images, as the function of a rate and a key that a sweep takes."""
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from optimizers import evaluation_params, make_optimizer
 
 import mu2_optax
-from mu2_optax.sweep import SweepResult, sweep
-from mu2_optax.sweep.data import Data
+from benchmarks.contenders import evaluation_params, make_optimizer
+from benchmarks.experiment import Case
+from mu2_optax.sweep import Data
 
 BATCH = 64
 PROJECTIONS = {
@@ -18,54 +18,36 @@ PROJECTIONS = {
     "global": mu2_optax.onto_l2_ball(1.0),
     "none": None,
 }
+IN_WORDS = {
+    "per_tensor": "each tensor in its unit ball",
+    "global": "the whole vector in the unit ball",
+    "none": "not constrained",
+}
 
 
-def describe(projection: str) -> str:
-    """A projection in words, for titles."""
-    return {
-        "per_tensor": "each tensor in its unit ball",
-        "global": "the whole vector in the unit ball",
-        "none": "not constrained",
-    }[projection]
-
-
-def run(
-    data: Data,
-    optimizer: str,
-    projection: str,
-    rates: tuple[float, ...],
-    seeds: int,
-    *,
-    steps: int,
-    evaluations: int = 1,
-    resume: Path | None = None,
-) -> SweepResult:
-    """Trains for every rate and seed.
+def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., dict[str, Any]]:
+    """Training on batches of 64.
 
     The weights start as PyTorch's ``nn.Linear`` does, at uniform numbers of size up to 1/√inputs,
-    as in the paper's experiments, projected onto the set.
+    as in the paper's experiments, projected onto the set. The key gives them and the order of the
+    images.
 
     Args:
+      case: The optimizer, its projection and its steps.
       data: The data set.
-      optimizer: The optimizer's name.
-      projection: ``"per_tensor"``, ``"global"`` or ``"none"``.
-      rates: The learning rates.
-      seeds: How many seeds; a seed gives the weights and the order of the images.
-      steps: Steps of batch 64.
       evaluations: How often to evaluate on the test images, evenly spaced and at the end; it
-        divides ``steps``.
-      resume: A file that records what has finished.
+        divides the steps.
 
     Returns:
-      A result with the metrics ``test_accuracy`` and ``test_loss``, with a leading value before the
-      first step, and then one value per evaluation.
+      A function with the metrics ``test_accuracy`` and ``test_loss``, and ``test_accuracy_curve``
+      and ``test_loss_curve``: their values before the first step and at each evaluation.
     """
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
     train_x, test_x = (x.reshape(len(x), -1) for x in (train_x, test_x))
     count, inputs = train_x.shape
-    project = PROJECTIONS[projection]
+    project = PROJECTIONS[case.projection]
     momentum = mu2_optax.linear_momentum()
-    epochs = -(-steps * BATCH // count)
+    epochs = -(-case.steps * BATCH // count)
 
     def loss_fn(params: Any, batch: Any) -> Any:
         logits = batch[0] @ params["w"] + params["b"]
@@ -82,7 +64,7 @@ def run(
         }
 
     def train(learning_rate: Any, key: Any) -> dict[str, Any]:
-        tx = make_optimizer(optimizer, learning_rate, momentum, project)
+        tx = make_optimizer(case.optimizer, learning_rate, momentum, project)
         w_key, b_key, order_key = jax.random.split(key, 3)
         bound = inputs**-0.5
         params = {
@@ -93,7 +75,7 @@ def run(
         orders = jax.vmap(lambda k: jax.random.permutation(k, count))(
             jax.random.split(order_key, epochs)
         )
-        rows = orders.reshape(-1)[: steps * BATCH].reshape(evaluations, -1, BATCH)
+        rows = orders.reshape(-1)[: case.steps * BATCH].reshape(evaluations, -1, BATCH)
 
         def step(carry: Any, rows: Any) -> tuple[Any, None]:
             params, state = carry
@@ -106,9 +88,11 @@ def run(
             carry, _ = jax.lax.scan(step, carry, rows)
             return carry, measure(evaluation_params(carry[1], carry[0]))
 
-        _, curves = jax.lax.scan(stretch, (params, tx.init(params)), rows)
         first = measure(params)
-        return {name: jnp.concatenate([first[name][None], curves[name]]) for name in curves}
+        _, later = jax.lax.scan(stretch, (params, tx.init(params)), rows)
+        curves = {
+            f"{name}_curve": jnp.concatenate([first[name][None], later[name]]) for name in later
+        }
+        return {name: values[-1] for name, values in later.items()} | curves
 
-    context = {"projection": projection, "steps": steps, "images": count}
-    return sweep(train, rates, seeds, resume=resume, label=optimizer, context=context)
+    return train

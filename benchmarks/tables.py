@@ -1,16 +1,16 @@
 """The tables of the README and the docs, made from the committed results.
 
-    python benchmarks/paper/tables.py                # README.md and docs/*.md
-    python benchmarks/paper/tables.py FILE.md ...
+    python -m benchmarks.tables                # README.md and docs/*.md
+    python -m benchmarks.tables FILE.md ...
 
 A table stands between two comments, the first of which says what it shows:
 
-    <!-- table benchmarks/results/convex_mnist/results.csv accuracy projection=per_tensor -->
+    <!-- table benchmarks/results/convex_mnist/results.json accuracy projection=per_tensor -->
     <!-- end of table -->
 
 ``accuracy`` is the mean test accuracy over the seeds, a row per optimizer and a column per learning
 rate; ``measures`` has plateau width, stability ratio, learning-rate sensitivity and best accuracy,
-with ``budget=steps`` or ``budget=evaluations``. Both select rows by ``projection``.
+with ``budget=steps`` or ``budget=evaluations``. Both select by ``projection``.
 """
 
 import argparse
@@ -19,25 +19,24 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import measures
 import numpy as np
-import records
-from optimizers import TITLES
-from records import Row
 
-ROOT = records.RESULTS.parents[1]
+from benchmarks.experiment import RESULTS, Results, select
+from benchmarks.robustness_measures import BUDGETS, Measure, robustness, with_budget
+from mu2_optax.sweep import load_results
+
+ROOT = RESULTS.parents[1]
 MARKED = re.compile(
-    r"(?P<head><!-- table (?P<csv>\S+) (?P<kind>\w+)(?P<options>( \w+=\w+)*) -->\n)"
+    r"(?P<head><!-- table (?P<file>\S+) (?P<kind>\w+)(?P<options>( \w+=\w+)*) -->\n)"
     r"(?P<body>.*?)(?P<tail><!-- end of table -->)",
     re.DOTALL,
 )
 
 
-def accuracy_table(rows: Sequence[Row]) -> str:
+def accuracy_table(results: Results) -> str:
     """Mean test accuracies; the best of each rate in bold, – where a seed diverged."""
-    sweeps = records.as_sweeps(rows, TITLES)
-    rates = next(iter(sweeps.values())).learning_rates
-    means = {name: result.final("test_accuracy").mean(axis=1) for name, result in sweeps.items()}
+    rates = next(iter(results.values())).learning_rates
+    means = {name: result.final("test_accuracy").mean(axis=1) for name, result in results.items()}
     best = np.nanmax(np.round(list(means.values()), 3), axis=0)
 
     def cell(value: float, most: float) -> str:
@@ -51,12 +50,11 @@ def accuracy_table(rows: Sequence[Row]) -> str:
     return _markdown(head, body)
 
 
-def measures_table(rows: Sequence[Row], budget: str) -> str:
+def measures_table(results: Results) -> str:
     """The measures of robustness, each with its interval over the seeds."""
-    sweeps = records.as_sweeps(measures.with_budget(rows, budget), TITLES)
     body = []
-    for name, result in sweeps.items():
-        found = measures.robustness(result)
+    for name, result in results.items():
+        found = robustness(result)
         body.append(
             [
                 name,
@@ -76,21 +74,21 @@ def render(text: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         options = dict(option.split("=") for option in match["options"].split())
         budget = options.pop("budget", None)
-        rows = records.select(records.read_rows(ROOT / match["csv"]), **options)
-        if not rows:
-            raise ValueError(f"{match['csv']} has no rows with {options}.")
-        if match["kind"] == "accuracy":
-            table = accuracy_table(rows)
-        elif match["kind"] == "measures" and budget in measures.BUDGETS:
-            table = measures_table(rows, budget)
+        results = load_results(ROOT / match["file"])
+        if match["kind"] == "accuracy" and budget is None:
+            chosen, table = select(results, **options), accuracy_table
+        elif match["kind"] == "measures" and budget in BUDGETS:
+            chosen, table = with_budget(results, budget, **options), measures_table
         else:
             raise ValueError(f"no such table: {match['head'].strip()}")
-        return match["head"] + table + match["tail"]
+        if not chosen:
+            raise ValueError(f"{match['file']} has no results with {options}.")
+        return match["head"] + table(chosen) + match["tail"]
 
     return MARKED.sub(replaced, text)
 
 
-def _interval(measure: measures.Measure, shown: Callable[[float], str]) -> str:
+def _interval(measure: Measure, shown: Callable[[float], str]) -> str:
     value, low, high = map(shown, measure)
     return value if low == high == value else f"{value} [{low}, {high}]"
 

@@ -11,8 +11,8 @@ import optax
 from optax import contrib
 
 import mu2_optax
-from mu2_optax.sweep.optimizers import OPTIMIZERS
-from mu2_optax.sweep.optimizers import make_optimizer as make_paper_optimizer
+from mu2_optax.sweep._command.optimizers import OPTIMIZERS
+from mu2_optax.sweep._command.optimizers import make_optimizer as make_paper_optimizer
 
 PAPER = tuple(OPTIMIZERS)  # mu2_sgd, mu2_extra_sgd, storm, anytime_sgd, sgd, momentum, adam
 PEERS = ("mu2_adam", "schedule_free_sgd", "schedule_free_adamw", "prodigy", "dog")

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from known_problems import Problem
 
 import mu2_optax
+from benchmarks.theory.known_problems import Problem
 from mu2_optax import mu2_frank_wolfe, theory
 from mu2_optax.lmo import l2_ball as l2_ball_oracle
 

@@ -1,0 +1,76 @@
+"""How robust an optimizer is to its learning rate, at equal steps or at equal evaluations."""
+
+import math
+from typing import Any, NamedTuple
+
+from benchmarks.experiment import Results, select
+from mu2_optax.sweep import SweepResult, lr_sensitivity, plateau_width, stability_range
+from mu2_optax.sweep._seeds import bootstrap, final_losses
+
+BUDGETS = {"steps": "equal steps", "evaluations": "equal gradient evaluations"}
+TOLERANCE = 0.01  # how far from the best accuracy a plateau may be
+UNIFORM_LOSS = math.log(10)  # the loss of a uniform guess among ten classes
+
+
+class Measure(NamedTuple):
+    """A value with its 95 % interval over seeds."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Robustness(NamedTuple):
+    """The measures of one optimizer.
+
+    Attributes:
+      best_accuracy: The best mean test accuracy over the rates.
+      plateau_width: Decades of rates whose accuracy is within 0.01 of the best.
+      stability_ratio: Largest over smallest rate whose test loss is within twice the best.
+      sensitivity: Mean over the rates of the test loss above the best, losses clipped at ln 10.
+    """
+
+    best_accuracy: Measure
+    plateau_width: Measure
+    stability_ratio: Measure
+    sensitivity: Measure
+
+
+def with_budget(results: Results, budget: str, **values: Any) -> Results:
+    """Results by title at equal steps, or at equal gradient evaluations.
+
+    At equal steps every optimizer takes as many steps as SGD; at equal evaluations one that
+    evaluates k gradients a step takes a k-th of them.
+
+    Args:
+      results: The results of an experiment.
+      budget: One of ``BUDGETS``.
+      **values: What else their cases must have, such as ``projection="none"``.
+
+    Returns:
+      The results by their optimizers' titles.
+    """
+    most = max(result.info["context"]["steps"] for result in results.values())
+
+    def allowed(context: dict[str, Any]) -> int:
+        return most // (context["gradients_per_step"] if budget == "evaluations" else 1)
+
+    chosen = {
+        label: result
+        for label, result in results.items()
+        if result.info["context"]["steps"] == allowed(result.info["context"])
+    }
+    return select(chosen, **values)
+
+
+def robustness(result: SweepResult) -> Robustness:
+    """All measures of a sweep over the learning rate."""
+    _, losses, sign = final_losses(result, "test_accuracy", None)
+    value, interval = bootstrap(losses, lambda means: means.min(axis=-1), 0.95)
+    best = Measure(*(sign * bound for bound in (value, *interval[::-1])))
+    rest = (
+        plateau_width(result, "test_accuracy", TOLERANCE),
+        stability_range(result, "test_loss"),
+        lr_sensitivity(result, "test_loss", initial=UNIFORM_LOSS),
+    )
+    return Robustness(best, *(Measure(measure.value, *measure.interval) for measure in rest))
