@@ -41,8 +41,8 @@ PUBLIC = {
     "mu2_optax.checkpoint": "from_bytes",
     "mu2_optax.sweep": """
         Data LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted SweepResult
-        load_digits load_mnist load_results lr_sensitivity merge merge_results metric_mode plateau_width plot_curves
-        plot_sweep save_results stability_range sweep
+        load_digits load_mnist load_results lr_sensitivity merge merge_results metric_mode
+        plateau_width plot_curves plot_sweep save_results stability_range sweep
     """,
 }
 
