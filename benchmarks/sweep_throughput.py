@@ -15,22 +15,18 @@ import json
 import os
 import platform
 import tempfile
+import time
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from tqdm import tqdm
+
+from mu2_optax.sweep import sweep
+
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-os.environ.setdefault("XLA_FLAGS", f"--xla_force_host_platform_device_count={CORES}")
-
-import time  # noqa: E402
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-import optax  # noqa: E402
-from tqdm import tqdm  # noqa: E402
-
-from mu2_optax.sweep import sweep  # noqa: E402
-from mu2_optax.sweep.storage import write_atomically  # noqa: E402
-
 RATES = np.logspace(-4, 1, 6)
 SEEDS = 3
 
@@ -176,6 +172,8 @@ def main():
     parser.add_argument("--growth-steps", type=int, default=100)
     parser.add_argument("--out", type=Path, help="folder for result.json and result.md")
     options = parser.parse_args()
+    # XLA reads this when the first array is made.
+    os.environ.setdefault("XLA_FLAGS", f"--xla_force_host_platform_device_count={CORES}")
     cache = tempfile.TemporaryDirectory()
     jax.config.update("jax_compilation_cache_dir", cache.name)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -209,8 +207,9 @@ def main():
     }
     print(report(result))
     if options.out:
-        write_atomically(options.out / "result.json", json.dumps(result, indent=2) + "\n")
-        write_atomically(options.out / "result.md", report(result))
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+        (options.out / "result.md").write_text(report(result))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,13 @@ import pytest
 from cnn import LinenCNN, assert_close, batches, cross_entropy, linen_variables
 from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
-from one_of_two import EXAMPLES, OPTIMIZERS, all_devices, distributed, estimates_of_the_batch_mean
+from train_as_one_of_two import (
+    EXAMPLES,
+    OPTIMIZERS,
+    all_devices,
+    distributed,
+    estimates_of_the_batch_mean,
+)
 
 import mu2_optax
 import mu2_optax.linen
@@ -217,7 +223,12 @@ def free_port():
 def test_two_processes_equal_one_device(tmp_path):
     port = free_port()
     results = [tmp_path / f"{process}.npz" for process in range(2)]
-    outputs(*(run(TESTS / "one_of_two.py", i, port, STEPS, path) for i, path in enumerate(results)))
+    outputs(
+        *(
+            run(TESTS / "train_as_one_of_two.py", i, port, STEPS, path)
+            for i, path in enumerate(results)
+        )
+    )
     alone = {
         name: distributed.train(STEPS, tx, jax.devices()[:1]) for name, tx in OPTIMIZERS.items()
     }

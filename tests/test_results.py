@@ -1,25 +1,20 @@
 """The committed results say what the documents say, and what was promised."""
 
 import csv
-import json
+import importlib.util
+import pathlib
 import re
 
 import numpy as np
 import pytest
-from loading import ROOT, load_script
-from tiny_data import cifar_files, write
 
+from benchmarks import tables
+from benchmarks.contenders import TITLES
+from mu2_optax.sweep import load_results
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-COLUMNS = [
-    "optimizer",
-    "learning_rate",
-    "seed",
-    "projection",
-    "steps",
-    "gradient_evaluations",
-    "test_accuracy",
-    "test_loss",
-]
+COLUMNS = ["optimizer", "learning_rate", "seed", "test_accuracy", "test_loss"]
 EXPERIMENTS = sorted(
     path.parent
     for path in RESULTS.glob("*/results.csv")
@@ -30,8 +25,12 @@ BASELINES = ("storm", "anytime_sgd", "sgd", "momentum", "adam")
 
 
 def rows_of(folder):
+    """The rows of results.csv, with the parts of their labels."""
     with (RESULTS / folder / "results.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row["projection"], row["optimizer"], row["steps"] = row["optimizer"].split("/")
+    return rows
 
 
 def mean_accuracies(folder, **values):
@@ -69,30 +68,51 @@ def test_each_experiment_was_run_as_a_whole(folder, optimizers, rates, seeds):
 
 @pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
 def test_results_are_tidy_complete_and_say_how_they_were_made(folder):
-    rows = rows_of(folder)
-    assert list(rows[0]) == COLUMNS
-    cells = [tuple(row[name] for name in COLUMNS[:5]) for row in rows]
-    assert len(set(cells)) == len(cells)
-    run = json.loads((folder / "run.json").read_text())
-    assert run["command"].startswith("python benchmarks/")
-    assert (ROOT / run["command"].split()[1]).is_file()
-    assert {"python", "jax", "optax", "mu2-optax"} <= run["versions"].keys()
-    assert "CPU" in run["machine"]
+    with (folder / "results.csv").open(newline="") as file:
+        assert next(csv.reader(file)) == COLUMNS
+    results = load_results(folder / "results.json")
     # Every optimizer has every rate for every seed.
-    rates, seeds = ({row[name] for row in rows} for name in ("learning_rate", "seed"))
-    assert len(seeds) == run["seeds"]
-    kinds = {(row["optimizer"], row["projection"], row["steps"]) for row in rows}
-    assert len(rows) == len(kinds) * len(rates) * len(seeds)
+    assert all(result.finished.all() and not result.errors for result in results.values())
+    assert len({(*r.learning_rates.tolist(), *r.seeds.tolist()) for r in results.values()}) == 1
+    for label, result in results.items():
+        context = result.info["context"]
+        assert label == f"{context['projection']}/{context['optimizer']}/{context['steps']}"
+        module = re.match(r"python -m (benchmarks\.\w+)( --data [\w-]+)?", result.info["command"])[
+            1
+        ]
+        assert importlib.util.find_spec(module)
+        assert {"python", "jax", "optax", "mu2-optax"} <= result.info["versions"].keys()
+        assert result.info["machine"].keys() == {"architecture", "cores", "device", "devices"}
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert all(path.stat().st_size < 1_000_000 for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
+def test_both_files_hold_the_same_numbers(folder):
+    read = load_results(folder / "results.csv")
+    results = load_results(folder / "results.json")
+    assert list(read) == list(results)
+    for label, result in results.items():
+        assert read[label].learning_rates.tolist() == result.learning_rates.tolist()
+        assert read[label].seeds.tolist() == result.seeds.tolist()
+        for metric in ("test_accuracy", "test_loss"):
+            np.testing.assert_array_equal(read[label].metric(metric), result.metric(metric))
+
+
+@pytest.mark.parametrize("folder", ["convex_mnist", "convex_fashion_mnist"])
+def test_curves_end_where_the_runs_do(folder):
+    for result in load_results(RESULTS / folder / "results.json").values():
+        for metric in ("test_accuracy", "test_loss"):
+            ends = result.final(f"{metric}_curve")
+            np.testing.assert_allclose(ends, result.metric(metric), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("folder", EXPERIMENTS, ids=lambda folder: folder.name)
 def test_every_gradient_is_counted(folder):
     costs = {"mu2_sgd": 2, "storm": 2, "mu2_adam": 2, "mu2_extra_sgd": 3}
-    for row in rows_of(folder):
-        cost = costs.get(row["optimizer"], 1)
-        assert int(row["gradient_evaluations"]) == cost * int(row["steps"])
+    for result in load_results(folder / "results.json").values():
+        context = result.info["context"]
+        assert context["gradients_per_step"] == costs.get(context["optimizer"], 1)
 
 
 @pytest.mark.parametrize(
@@ -113,22 +133,20 @@ def test_in_a_ball_any_rate_from_a_hundredth_to_ten_thousand_will_do(folder, lev
 
 
 def test_documents_show_what_the_results_say():
-    tables = load_script("benchmarks/paper/tables.py")
     shown = 0
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        assert tables.render(text) == text, f"python benchmarks/paper/tables.py {page.name}"
+        assert tables.render(text) == text, f"python -m benchmarks.tables {page.name}"
         shown += len(tables.MARKED.findall(text))
-    assert shown >= 4
+    assert shown >= 13
 
 
 def test_the_tables_of_accuracies_agree_with_the_files():
-    titles = load_script("benchmarks/paper/optimizers.py").TITLES
-    names = {title: name for name, title in titles.items()}
+    names = {title: name for name, title in TITLES.items()}
     checked = 0
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        marker = r"<!-- table benchmarks/results/(\w+)/results.csv accuracy projection=(\w+) -->\n"
+        marker = r"<!-- table benchmarks/results/(\w+)/results.json accuracy projection=(\w+) -->\n"
         for folder, projection, body in re.findall(marker + r"(.*?)<!-- end", text, re.DOTALL):
             means = mean_accuracies(folder, projection=projection)
             head, _, *lines = [
@@ -147,146 +165,3 @@ def test_every_picture_in_the_documents_exists():
         for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             if not target.startswith("http"):
                 assert (page.parent / target).is_file(), (page.name, target)
-
-
-def test_the_convex_experiment_runs_from_end_to_end_and_resumes(tmp_path, monkeypatch):
-    convex = load_script("benchmarks/paper/convex.py")
-    options = ["--data", "digits", "--seeds", "2", "--lrs", "0.1,10", "--steps", "4"]
-    options += ["--evaluations", "2", "--optimizers", "mu2_sgd,sgd", "--projections", "global"]
-    monkeypatch.setattr("sys.argv", ["convex.py", *options, "--out", str(tmp_path)])
-
-    def full_disk(*_):
-        raise OSError("no space left")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(convex.records, "write_rows", full_disk)
-        with pytest.raises(OSError, match="no space left"):
-            convex.main()
-    assert (tmp_path / "journal" / "global-mu2_sgd.jsonl").is_file()
-    convex.main()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "curves.png",
-        "figure.png",
-        "results.csv",
-        "results.json",
-        "run.json",
-    ]
-    rows = convex.records.read_rows(tmp_path / "results.csv")
-    assert len(rows) == 2 * 2 * 2
-    assert {row["gradient_evaluations"] for row in rows} == {4, 8}
-
-
-def test_the_cnn_experiment_stops_in_time_and_goes_on(tmp_path, monkeypatch, capsys):
-    nonconvex = load_script("benchmarks/paper/nonconvex.py")
-    options = ["--data", "digits", "--seeds", "2", "--lrs", "0.1", "--steps", "2"]
-    options += ["--optimizers", "sgd,schedule_free_sgd", "--out", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", ["nonconvex.py", *options])
-    run_cell = nonconvex.network.run_cell
-
-    def killed(task, steps, rate, seed, count):
-        if seed == 1:
-            raise KeyboardInterrupt
-        return run_cell(task, steps, rate, seed, count)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(nonconvex.network, "run_cell", killed)
-        with pytest.raises(KeyboardInterrupt):
-            nonconvex.main()
-    assert len((tmp_path / "journal.jsonl").read_text().splitlines()) == 2
-    capsys.readouterr()
-    nonconvex.main()
-    assert capsys.readouterr().out.count("seed 1") == 2
-    rows = nonconvex.records.read_rows(tmp_path / "results.csv")
-    assert len(rows) == 4
-    assert all(np.isfinite(row["test_loss"]) for row in rows)
-    assert not (tmp_path / "journal.jsonl").exists()
-    monkeypatch.setattr(nonconvex, "BATCH", 32)
-    with pytest.raises(SystemExit, match="holds runs with batch 64, not 32: choose another folder"):
-        nonconvex.main()
-
-
-def test_a_network_sees_every_image_once_an_epoch_in_an_order_of_the_seed():
-    shuffled = load_script("benchmarks/paper/nonconvex.py").network.shuffled
-    batches = list(shuffled(images=10, batch=4, seed=3, count=5))
-    assert [len(rows) for rows in batches] == [4] * 5
-    first, second = np.split(np.concatenate(batches), 2)
-    assert sorted(first) == sorted(second) == list(range(10))
-    assert list(first) != list(second)
-    longer = list(shuffled(images=10, batch=4, seed=3, count=8))
-    np.testing.assert_array_equal(longer[:5], batches)  # more steps go on with the same batches
-    assert (longer[0] != next(shuffled(images=10, batch=4, seed=4, count=8))).any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", ["logistic", "cnn"])
-def test_the_comparison_of_peers_counts_steps_and_evaluations(task, tmp_path, monkeypatch, capsys):
-    robustness = load_script("benchmarks/robustness.py")
-    options = ["--task", task, "--data", "digits", "--seeds", "1", "--lrs", "0.1,1", "--steps", "6"]
-    options += ["--optimizers", "mu2_sgd,sgd", "--out", str(tmp_path)]
-    monkeypatch.setattr("sys.argv", ["robustness.py", *options])
-    robustness.main()
-    rows = rows_of(tmp_path)
-    kinds = {(row["optimizer"], row["steps"], row["gradient_evaluations"]) for row in rows}
-    assert kinds == {("mu2_sgd", "6", "12"), ("mu2_sgd", "3", "6"), ("sgd", "6", "6")}
-    assert (tmp_path / "measures.csv").is_file()
-    assert "sensitivity" in capsys.readouterr().out
-    assert not list(tmp_path.glob("journal*"))
-    if task == "cnn":  # what is in the results is not run again
-        robustness.main()
-        assert "seed 0" not in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_cifar_experiment_runs_on_tiny_data(tmp_path, monkeypatch):
-    cifar10 = load_script("benchmarks/paper/cifar10.py")
-    write(tmp_path / "data", cifar_files(records=8))
-    options = [
-        "--data-dir",
-        str(tmp_path / "data"),
-        "--width",
-        "2",
-        "--depth",
-        "10",
-        "--batch",
-        "8",
-    ]
-    options += ["--steps", "2", "--seeds", "1", "--lrs", "0.1", "--out", str(tmp_path / "out")]
-    options += ["--optimizers", "mu2_sgd,schedule_free_sgd"]
-    monkeypatch.setattr("sys.argv", ["cifar10.py", *options])
-    cifar10.main()
-    assert len(rows_of(tmp_path / "out")) == 2
-
-
-def test_the_command_in_a_run_file_hides_the_folder_of_the_data():
-    records = load_script("benchmarks/paper/records.py")
-    script = str(ROOT / "benchmarks" / "robustness.py")
-    shown = records.command_line([script, "--data-dir", "/home/me/data", "--seeds", "1"])
-    assert shown == "python benchmarks/robustness.py --data-dir DATA --seeds 1"
-    assert "/home" not in records.command_line([script, "--data-dir=/home/me/data"])
-
-
-def test_projected_schedule_free_is_schedule_free_with_its_iterate_in_the_set():
-    import jax.numpy as jnp
-    import optax
-
-    import mu2_optax
-
-    optimizers = load_script("benchmarks/paper/optimizers.py")
-    momentum = mu2_optax.fixed_momentum()
-    far = mu2_optax.onto_l2_ball(1e6)
-    free = optimizers.make_optimizer("schedule_free_sgd", 0.1, momentum, None)
-    wide = optimizers.make_optimizer("schedule_free_sgd", 0.1, momentum, far)
-    near = optimizers.make_optimizer(
-        "schedule_free_sgd", 10.0, momentum, mu2_optax.onto_l2_ball(0.5)
-    )
-    params = [jnp.array([0.3, -0.4])] * 3
-    states = [tx.init(params[0]) for tx in (free, wide, near)]
-    for t in range(20):
-        for i, tx in enumerate((free, wide, near)):
-            grads = params[i] - jnp.array([jnp.sin(t), 2.0])
-            updates, states[i] = tx.update(grads, states[i], params[i], grad_fn=None, batch=None)
-            params[i] = optax.apply_updates(params[i], updates)
-        x = optimizers.evaluation_params(states[2], params[2])
-        assert float(jnp.linalg.norm(states[2].z)) <= 0.5 + 1e-5
-        assert float(jnp.linalg.norm(x)) <= 0.5 + 1e-4
-    np.testing.assert_allclose(params[0], params[1], atol=1e-5)

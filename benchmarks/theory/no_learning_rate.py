@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from sklearn.datasets import load_digits
 
 import mu2_optax
+from benchmarks import digits
 from benchmarks.theory.report import COLORS, save, write_csv
 from mu2_optax import frank_wolfe, lmo, mu2_frank_wolfe
 
@@ -51,11 +51,12 @@ def optimizers(radius):
 
 def main() -> None:
     """Measures and draws."""
-    pixels, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(labels))
-    pixels, labels = jnp.asarray(pixels[order] / 16, jnp.float32), jnp.asarray(labels[order])
-    train, test = slice(0, 1437), slice(1437, None)
-    steps = PASSES * (1437 // BATCH)
+    train, test = (
+        (jnp.asarray(part["image"].reshape(-1, 64)), jnp.asarray(part["label"]))
+        for part in digits.load()
+    )
+    count = len(train[1])
+    steps = PASSES * (count // BATCH)
 
     def loss(params, batch):
         images, targets = batch
@@ -68,20 +69,20 @@ def main() -> None:
         tx = build(eta)
         params = {"w": jnp.zeros((64, 10)), "b": jnp.zeros(10)}
         passes = jax.random.split(key, PASSES)
-        order = jax.vmap(lambda k: jax.random.permutation(k, 1437)[: steps // PASSES * BATCH])(
+        order = jax.vmap(lambda k: jax.random.permutation(k, count)[: steps // PASSES * BATCH])(
             passes
         ).reshape(steps, BATCH)
 
         def step(carry, picked):
             params, state = carry
-            batch = (pixels[picked], labels[picked])
+            batch = (train[0][picked], train[1][picked])
             grads = grad_fn(params, batch)
             updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
             return (optax.apply_updates(params, updates), state), None
 
         (params, _), _ = jax.lax.scan(step, (params, tx.init(params)), order)
-        predicted = jnp.argmax(pixels[test] @ params["w"] + params["b"], -1)
-        return loss(params, (pixels[train], labels[train])), jnp.mean(predicted == labels[test])
+        predicted = jnp.argmax(test[0] @ params["w"] + params["b"], -1)
+        return loss(params, train), jnp.mean(predicted == test[1])
 
     keys = jax.random.split(jax.random.key(0), SEEDS)
     rows = []
@@ -96,15 +97,15 @@ def main() -> None:
             losses, accuracies = map(np.asarray, sweep(jnp.asarray(grid), keys))
             for eta, value, accuracy in zip(grid, losses, accuracies, strict=True):
                 rows.append(
-                    (
-                        radius,
-                        name,
-                        "" if no_rate else float(eta),
-                        float(value.mean()),
-                        float(value.std()),
-                        float(accuracy.mean()),
-                        float(accuracy.std()),
-                    )
+                    {
+                        "radius": radius,
+                        "method": name,
+                        "learning_rate": "" if no_rate else float(eta),
+                        "train_loss": float(value.mean()),
+                        "train_loss_std": float(value.std()),
+                        "test_accuracy": float(accuracy.mean()),
+                        "test_accuracy_std": float(accuracy.std()),
+                    }
                 )
             best = int(np.nanargmin(losses.mean(1)))
             print(
@@ -131,19 +132,7 @@ def main() -> None:
     axes[0, 0].set_ylabel("final training loss")
     axes[1, 0].set_ylabel("final test accuracy")
     axes[0, 1].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
-    write_csv(
-        "no_learning_rate",
-        (
-            "radius",
-            "method",
-            "learning_rate",
-            "train_loss",
-            "train_loss_std",
-            "test_accuracy",
-            "test_accuracy_std",
-        ),
-        rows,
-    )
+    write_csv("no_learning_rate", rows)
     save(figure, "no_learning_rate")
 
 

@@ -1,4 +1,6 @@
-"""A run that saves as it goes and picks up where it was: ``resumable.py FORMAT DIRECTORY STEPS``.
+"""A run that saves as it goes and goes on where it was.
+
+    python train_and_resume.py FORMAT DIRECTORY STEPS
 
 FORMAT is ``orbax`` or ``bytes``. After each step its number is printed; at the end the whole train
 state is in ``DIRECTORY/final``.

@@ -1,4 +1,7 @@
-"""One of two processes that train together: ``one_of_two.py PROCESS PORT STEPS RESULT``."""
+"""One of two processes that train together.
+
+python train_as_one_of_two.py PROCESS PORT STEPS RESULT
+"""
 
 import importlib
 import pathlib

@@ -1,0 +1,283 @@
+"""The benchmarks run from end to end on tiny data, stop in time and go on."""
+
+import importlib
+import itertools
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tiny_data import cifar_files, write
+
+import mu2_optax
+from benchmarks import (
+    batchnorm_at_the_average,
+    cifar10,
+    contenders,
+    convex,
+    digits,
+    experiment,
+    mixed_precision,
+    network_task,
+    nonconvex,
+    robustness,
+)
+from benchmarks.theory import report
+from mu2_optax.sweep import load_results
+
+
+def call(module, monkeypatch, *options):
+    """Runs a benchmark as its command does."""
+    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, options)])
+    module.main()
+
+
+def test_the_convex_experiment_runs_from_end_to_end_and_resumes(tmp_path, monkeypatch):
+    options = ["--data", "digits", "--seeds", 2, "--lrs", 0.1, 10, "--steps", 4, "--out", tmp_path]
+    options += ["--evaluations", 2, "--optimizers", "mu2_sgd", "sgd", "--projections", "global"]
+
+    def full_disk(*_):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "save_results", full_disk)
+        with pytest.raises(OSError, match="no space left"):
+            call(convex, monkeypatch, *options)
+    assert (tmp_path / "journal" / "global-mu2_sgd-4.jsonl").is_file()
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "run", only_resuming(experiment.run))
+        call(convex, monkeypatch, *options)
+    names = ["curves.png", "figure.png", "results.csv", "results.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    results = load_results(tmp_path / "results.json")
+    assert list(results) == ["global/mu2_sgd/4", "global/sgd/4"]
+    assert all(result.finished.shape == (2, 2) for result in results.values())
+    info = results["global/mu2_sgd/4"].info
+    assert info["command"].startswith("python -m benchmarks.convex --data digits --seeds 2")
+    assert info["context"]["gradients_per_step"] == 2
+
+
+def only_resuming(run):
+    """``experiment.run`` that must find every run in the journals."""
+
+    def resumed(*args, **options):
+        results = run(*args, **options)
+        assert all(result.info["run_seconds"] == 0 for result in results.values())
+        return results
+
+    return resumed
+
+
+def watch(monkeypatch, seen):
+    """Calls ``seen(seed)`` when a run of the CNN begins."""
+    make_network = nonconvex.make_network
+
+    def make(data):
+        network = make_network(data)
+
+        def init(key):
+            seen(experiment.seed_of(key))
+            return network.init(key)
+
+        return network._replace(init=init)
+
+    monkeypatch.setattr(nonconvex, "make_network", make)
+
+
+def test_the_cnn_experiment_is_interrupted_and_goes_on(tmp_path, monkeypatch):
+    options = ["--data", "digits", "--seeds", 2, "--lrs", 0.1, "--steps", 2, "--out", tmp_path]
+    options += ["--optimizers", "sgd", "schedule_free_sgd"]
+    runs = []
+
+    def interrupt_the_second(seed):
+        runs.append(seed)
+        if len(runs) == 2:
+            raise KeyboardInterrupt
+
+    watch(monkeypatch, interrupt_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        call(nonconvex, monkeypatch, *options)
+    assert len((tmp_path / "journal" / "none-sgd-2.jsonl").read_text().splitlines()) > 1
+    call(nonconvex, monkeypatch, *options)
+    assert runs == [0, 1, 1, 0, 1]  # nothing that had finished is run again
+    results = load_results(tmp_path / "results.json")
+    assert len(results) == 2
+    assert all(np.isfinite(result.metrics["test_loss"]).all() for result in results.values())
+    assert not (tmp_path / "journal").exists()
+    call(nonconvex, monkeypatch, *options)
+    assert len(runs) == 5
+    monkeypatch.setattr(nonconvex, "BATCH", 32)
+    with pytest.raises(SystemExit, match="holds runs with batch 64, not 32: choose another folder"):
+        call(nonconvex, monkeypatch, *options)
+
+
+def test_an_experiment_stops_in_time_and_keeps_what_has_finished(tmp_path, monkeypatch):
+    options = ["--data", "digits", "--seeds", 1, "--lrs", 0.1, 1, "--steps", 2, "--out", tmp_path]
+    options += ["--optimizers", "sgd", "adam"]
+    ticks = itertools.count()
+    hours = []
+    monkeypatch.setattr(
+        experiment.time, "monotonic", lambda: 3600.0 * len(hours) + next(ticks) / 1000
+    )
+    watch(monkeypatch, hours.append)  # every run takes an hour
+    call(nonconvex, monkeypatch, *options, "--minutes", 10)
+    (result,) = load_results(tmp_path / "results.json").values()
+    assert result.finished.tolist() == [[True], [False]]
+    call(nonconvex, monkeypatch, *options)
+    assert len(load_results(tmp_path / "results.json")) == 2
+    assert not (tmp_path / "journal").exists()
+
+
+def test_a_network_sees_every_image_once_an_epoch_in_an_order_of_the_seed():
+    shuffled = network_task.shuffled
+    batches = list(shuffled(images=10, batch=4, seed=3, count=5))
+    assert [len(rows) for rows in batches] == [4] * 5
+    first, second = np.split(np.concatenate(batches), 2)
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert list(first) != list(second)
+    longer = list(shuffled(images=10, batch=4, seed=3, count=8))
+    np.testing.assert_array_equal(longer[:5], batches)  # more steps go on with the same batches
+    assert (longer[0] != next(shuffled(images=10, batch=4, seed=4, count=8))).any()
+
+
+def test_a_key_gives_its_seed_back():
+    for seed in (0, 3, 2**31 + 5):
+        assert experiment.seed_of(jax.random.key(np.uint32(seed))) == seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["logistic", "cnn"])
+def test_the_comparison_of_peers_counts_steps_and_evaluations(task, tmp_path, monkeypatch, capsys):
+    options = ["--task", task, "--data", "digits", "--seeds", 1, "--lrs", 0.1, 1, "--steps", 6]
+    options += ["--optimizers", "mu2_sgd", "sgd", "--out", tmp_path]
+    call(robustness, monkeypatch, *options)
+    contexts = [
+        result.info["context"] for result in load_results(tmp_path / "results.json").values()
+    ]
+    kinds = {(c["optimizer"], c["steps"], c["steps"] * c["gradients_per_step"]) for c in contexts}
+    assert kinds == {("mu2_sgd", 6, 12), ("mu2_sgd", 3, 6), ("sgd", 6, 6)}
+    assert (tmp_path / "measures.csv").is_file()
+    assert "sensitivity" in capsys.readouterr().out
+    assert not (tmp_path / "journal").exists()
+    before = (tmp_path / "results.json").read_bytes()
+    call(robustness, monkeypatch, *options)  # what is in the results is not run again
+    assert (tmp_path / "results.json").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_the_cifar_experiment_runs_on_tiny_data(tmp_path, monkeypatch):
+    write(tmp_path / "data", cifar_files(records=8))
+    options = ["--data-dir", tmp_path / "data", "--width", 2, "--depth", 10, "--batch", 8]
+    options += ["--steps", 2, "--seeds", 1, "--lrs", 0.1, "--out", tmp_path / "out"]
+    options += ["--optimizers", "mu2_sgd", "schedule_free_sgd"]
+    call(cifar10, monkeypatch, *options)
+    results = load_results(tmp_path / "out" / "results.json")
+    assert list(results) == ["none/mu2_sgd/2", "none/schedule_free_sgd/2"]
+    assert str(tmp_path) not in results["none/mu2_sgd/2"].info["command"].split(" --out ")[0]
+
+
+def few_images(monkeypatch):
+    """Lets the measurements on the digits see two batches of them."""
+    parts = digits.load()
+    few = [{name: array[:128] for name, array in part.items()} for part in parts]
+    monkeypatch.setattr(digits, "load", lambda: few)
+
+
+def test_the_small_cnn_learns_in_both_precisions(monkeypatch):
+    few_images(monkeypatch)
+    losses = {}
+    for precision in ("float32", "bf16 params, arithmetic and state"):
+        train = mixed_precision.make_train(mu2_optax.fixed_momentum(), precision, epochs=4)
+        losses[precision] = train(0.3, jax.random.key(0))["training_loss"]
+    assert all(loss < 2.1 for loss in losses.values()), losses  # a guess among ten has 2.3
+    assert len(set(losses.values())) == 2
+
+
+def test_the_state_takes_the_bytes_that_it_says():
+    make = mixed_precision.OPTIMIZERS["mu2_sgd"]
+    assert mixed_precision.bytes_per_parameter(make, jnp.float32, None) == 12
+    assert mixed_precision.bytes_per_parameter(make, jnp.bfloat16, jnp.bfloat16) == 6
+
+
+def test_recalibration_helps_where_the_statistics_lag(monkeypatch):
+    few_images(monkeypatch)
+    gains = {}
+    for momentum in (0.99, 0.5):
+        train = batchnorm_at_the_average.make_train(momentum, epochs=(1, 8))
+        found = train(0.3, jax.random.key(0))
+        running, recalibrated = map(np.asarray, found.values())
+        assert running.shape == recalibrated.shape == (2,)
+        gains[momentum] = recalibrated[1] - running[1]
+    assert gains[0.99] > 0.2
+    assert abs(gains[0.5]) < 0.1
+
+
+TINY = {
+    "dynamic_batches": {"STEPS": (32, 64), "SEEDS": 2},
+    "errors": {"STEPS": 8192, "SEEDS": 1},
+    "extra_hint": {"STEPS": 64, "SEEDS": 2},
+    "no_learning_rate": {
+        "RATES": np.array([0.1, 1.0]),
+        "PASSES": 1,
+        "SEEDS": 2,
+        "RADII": (1.0, 2.0),
+    },
+    "operators": {"STEPS": 64, "SEEDS": 2},
+    "rates": {"STEPS": (8, 16, 32, 64), "SEEDS": 2},
+    "stability": {"STEPS": (64, 1024), "SEEDS": 2, "MULTIPLES": np.array([0.01, 0.1, 1.0, 10.0])},
+    "stopping": {"MAX_STEPS": 50, "SEEDS": 2},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TINY)
+def test_each_measurement_of_the_theory_runs(name, tmp_path, monkeypatch):
+    module = importlib.import_module(f"benchmarks.theory.{name}")
+    committed = report.RESULTS
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    for constant, value in TINY[name].items():
+        monkeypatch.setattr(module, constant, value)
+    wide = jax.config.jax_enable_x64
+    try:
+        module.main()
+    finally:
+        jax.config.update("jax_enable_x64", wide)
+    written = sorted(tmp_path.iterdir())
+    assert any(path.suffix == ".csv" for path in written)
+    for path in written:  # the same pictures, and tables with the same columns, as the committed
+        assert (committed / path.name).is_file()
+        if path.suffix == ".csv":
+            own, known = (
+                file.read_text().splitlines()[0] for file in (path, committed / path.name)
+            )
+            assert own == known or name in ("extra_hint", "operators")  # which name their steps
+
+
+def test_the_command_in_a_result_hides_the_folder_of_the_data():
+    options = ["--data-dir", "/home/me/data", "--seeds", "1"]
+    shown = experiment.command_line("benchmarks.robustness", options)
+    assert shown == "python -m benchmarks.robustness --data-dir DATA --seeds 1"
+    assert "/home" not in experiment.command_line("benchmarks.convex", ["--data-dir=/home/me/data"])
+
+
+def test_projected_schedule_free_is_schedule_free_with_its_iterate_in_the_set():
+    momentum = mu2_optax.fixed_momentum()
+    far = mu2_optax.onto_l2_ball(1e6)
+    free = contenders.make_optimizer("schedule_free_sgd", 0.1, momentum, None)
+    wide = contenders.make_optimizer("schedule_free_sgd", 0.1, momentum, far)
+    near = contenders.make_optimizer(
+        "schedule_free_sgd", 10.0, momentum, mu2_optax.onto_l2_ball(0.5)
+    )
+    params = [jnp.array([0.3, -0.4])] * 3
+    states = [tx.init(params[0]) for tx in (free, wide, near)]
+    for t in range(20):
+        for i, tx in enumerate((free, wide, near)):
+            grads = params[i] - jnp.array([jnp.sin(t), 2.0])
+            updates, states[i] = tx.update(grads, states[i], params[i], grad_fn=None, batch=None)
+            params[i] = optax.apply_updates(params[i], updates)
+        x = contenders.evaluation_params(states[2], params[2])
+        assert float(jnp.linalg.norm(states[2].z)) <= 0.5 + 1e-5
+        assert float(jnp.linalg.norm(x)) <= 0.5 + 1e-4
+    np.testing.assert_allclose(params[0], params[1], atol=1e-5)
