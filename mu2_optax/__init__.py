@@ -14,6 +14,8 @@ from mu2_optax import estimates as estimates
 from mu2_optax import lmo as lmo
 from mu2_optax import stopping as stopping
 from mu2_optax import theory as theory
+from mu2_optax._adam import mu2_adam as mu2_adam
+from mu2_optax._adam import mu2_adamw as mu2_adamw
 from mu2_optax._anytime import AnytimeState as AnytimeState
 from mu2_optax._anytime import anytime as anytime
 from mu2_optax._corrected import CorrectedMomentumState as CorrectedMomentumState

@@ -38,7 +38,11 @@ CASES = {
     "mu2_sgd polynomial": Case(
         lambda learning_rate: m.mu2_sgd(learning_rate, m.polynomial_momentum(3), projection=BALL)
     ),
-    "mu2 adam": Case(lambda learning_rate: m.mu2(optax.adam(learning_rate)), 5e-3, 5e-4),
+    "mu2_adam": Case(m.mu2_adam, 5e-3, 5e-4),
+    "mu2_adamw": Case(
+        lambda learning_rate: m.mu2_adamw(learning_rate, weight_decay=1e-6), 5e-3, 5e-4
+    ),
+    "mu2_sgd weight_decay": Case(functools.partial(m.mu2_sgd, weight_decay=1e-6)),
     "mu2_extra_sgd": Case(
         lambda learning_rate: m.mu2_extra_sgd(learning_rate, projection=BALL), 0.1, 2e-4
     ),

@@ -18,9 +18,9 @@ PUBLIC = {
     "mu2_optax": """
         AnytimeState CorrectedMomentumState DoubleMomentum Mu2ExtraState Mu2State RatioMemory
         RejectNonfiniteState Weight WeightRatio accumulate anytime anytime_sgd bind
-        corrected_momentum fixed_momentum frank_wolfe grad_pair linear_momentum mu2 mu2_extra_sgd
-        mu2_frank_wolfe mu2_sgd onto_l2_ball per_tensor polynomial_momentum projected
-        reject_nonfinite storm uniform_momentum weighted_momentum
+        corrected_momentum fixed_momentum frank_wolfe grad_pair linear_momentum mu2 mu2_adam
+        mu2_adamw mu2_extra_sgd mu2_frank_wolfe mu2_sgd onto_l2_ball per_tensor
+        polynomial_momentum projected reject_nonfinite storm uniform_momentum weighted_momentum
     """,
     "mu2_optax.lmo": """
         Oracle check_oracle l1_ball l2_ball linf_ball per_tensor simplex spectral_ball
@@ -107,7 +107,17 @@ def test_the_two_mechanisms_do_not_know_each_other():
 
 
 def test_the_core_needs_jax_and_optax_alone():
-    allowed = {"jax", "numpy", "optax", "mu2_optax", "collections", "typing", "dataclasses", "math"}
+    allowed = {
+        "jax",
+        "numpy",
+        "optax",
+        "mu2_optax",
+        "collections",
+        "typing",
+        "dataclasses",
+        "math",
+        "warnings",
+    }
     assert len(CORE) >= 12
     for path in CORE:
         roots = {module.split(".")[0] for module in imports(path)}
