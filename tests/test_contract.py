@@ -56,6 +56,8 @@ CASES = {
     ),
     "projected sgd": Case(lambda learning_rate: m.projected(optax.sgd(learning_rate), BALL)),
     "reject_nonfinite": Case(lambda learning_rate: m.reject_nonfinite(m.mu2_sgd(learning_rate))),
+    "multi_steps": Case(lambda learning_rate: m.multi_steps(m.mu2_sgd(learning_rate), 2)),
+    "freeze": Case(lambda learning_rate: m.freeze(m.mu2_sgd(learning_rate), False)),
     "chain": Case(
         lambda learning_rate: optax.chain(
             m.corrected_momentum(0.5),

@@ -16,11 +16,12 @@ CORE = [path for path in PACKAGE.glob("_*.py") if path.name != "__init__.py"]
 # Adding a public name is a decision: write it down here.
 PUBLIC = {
     "mu2_optax": """
-        AnytimeState CorrectedMomentumState DoubleMomentum Mu2ExtraState Mu2State RatioMemory
-        RejectNonfiniteState Weight WeightRatio accumulate anytime anytime_sgd bind
-        corrected_momentum fixed_momentum frank_wolfe grad_pair linear_momentum mu2 mu2_adam
-        mu2_adamw mu2_extra_sgd mu2_frank_wolfe mu2_sgd onto_l2_ball per_tensor
-        polynomial_momentum projected reject_nonfinite storm uniform_momentum weighted_momentum
+        AnytimeState CorrectedMomentumState DoubleMomentum Mu2ExtraState Mu2State
+        MultiStepsState RatioMemory RejectNonfiniteState Weight WeightRatio accumulate anytime
+        anytime_sgd bind corrected_momentum fixed_momentum frank_wolfe freeze grad_pair
+        linear_momentum mu2 mu2_adam mu2_adamw mu2_extra_sgd mu2_frank_wolfe mu2_sgd multi_steps
+        onto_l2_ball per_tensor polynomial_momentum projected reject_nonfinite storm
+        uniform_momentum value_and_grad weighted_momentum
     """,
     "mu2_optax.lmo": """
         Oracle check_oracle l1_ball l2_ball linf_ball per_tensor simplex spectral_ball
