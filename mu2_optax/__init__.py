@@ -14,6 +14,8 @@ from mu2_optax import estimates as estimates
 from mu2_optax import lmo as lmo
 from mu2_optax import stopping as stopping
 from mu2_optax import theory as theory
+from mu2_optax._adam import mu2_adam as mu2_adam
+from mu2_optax._adam import mu2_adamw as mu2_adamw
 from mu2_optax._anytime import AnytimeState as AnytimeState
 from mu2_optax._anytime import anytime as anytime
 from mu2_optax._corrected import CorrectedMomentumState as CorrectedMomentumState
@@ -25,6 +27,7 @@ from mu2_optax._extragradient import Mu2ExtraState as Mu2ExtraState
 from mu2_optax._extragradient import mu2_extra_sgd as mu2_extra_sgd
 from mu2_optax._frank_wolfe import frank_wolfe as frank_wolfe
 from mu2_optax._frank_wolfe import mu2_frank_wolfe as mu2_frank_wolfe
+from mu2_optax._freeze import freeze as freeze
 from mu2_optax._guard import RejectNonfiniteState as RejectNonfiniteState
 from mu2_optax._guard import reject_nonfinite as reject_nonfinite
 from mu2_optax._measured import ErrorMemory as ErrorMemory
@@ -36,6 +39,8 @@ from mu2_optax._momentum import linear_momentum as linear_momentum
 from mu2_optax._momentum import polynomial_momentum as polynomial_momentum
 from mu2_optax._momentum import uniform_momentum as uniform_momentum
 from mu2_optax._momentum import weighted_momentum as weighted_momentum
+from mu2_optax._multi_steps import MultiStepsState as MultiStepsState
+from mu2_optax._multi_steps import multi_steps as multi_steps
 from mu2_optax._optimizers import Mu2State as Mu2State
 from mu2_optax._optimizers import anytime_sgd as anytime_sgd
 from mu2_optax._optimizers import mu2 as mu2
@@ -47,6 +52,7 @@ from mu2_optax._projections import projected as projected
 from mu2_optax._same_sample import accumulate as accumulate
 from mu2_optax._same_sample import bind as bind
 from mu2_optax._same_sample import grad_pair as grad_pair
+from mu2_optax._same_sample import value_and_grad as value_and_grad
 from mu2_optax._weights import RatioMemory as RatioMemory
 from mu2_optax._weights import Seen as Seen
 from mu2_optax._weights import Weight as Weight

@@ -117,9 +117,10 @@ def check_whole(params: Any) -> None:
         if _is_masked(leaf):
             raise ValueError(
                 f"`params` must be the whole tree, got MaskedNode at {_show(path)}: `grad_fn` "
-                "cannot be evaluated on a part of the tree. Put `optax.masked` or "
-                "`optax.partition` after the corrected momentum or inside `inner`; or pass "
-                "`prev_grads` instead, with `optax.masked(..., mask_compatible_extra_args=True)`."
+                "cannot be evaluated on a part of the tree. To freeze a part, use "
+                "`mu2_optax.freeze(tx, mask)` in the place of `optax.masked`, `optax.partition` or "
+                "`optax.selective_transform`; for parts that move differently, put the partition "
+                "inside: `mu2(optax.partition(...))`."
             )
 
 

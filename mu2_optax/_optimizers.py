@@ -6,8 +6,9 @@ import jax
 import optax
 
 from mu2_optax._anytime import AnytimeState, anytime
-from mu2_optax._checks import check_rate, check_transform
+from mu2_optax._checks import check_rate, check_transform, check_unit_interval
 from mu2_optax._corrected import CorrectedMomentumState, corrected_momentum
+from mu2_optax._inner import warn_of_momentum
 from mu2_optax._momentum import DoubleMomentum, check_momentum, fixed_momentum
 from mu2_optax._projections import Projection, projected
 from mu2_optax._weights import ScalarOrSchedule, Weight
@@ -56,24 +57,35 @@ def mu2(
     *,
     projection: Projection | None = None,
     weighted_steps: bool = False,
+    weight_decay: ScalarOrSchedule | None = None,
+    mask: Any = None,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Double momentum around any Optax optimizer.
 
     .. math::
       d_t &= g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1}) \\
-      w_{t+1} &= \Pi(w_t + [\alpha_t]\,\text{inner}(d_t, w_t)) \\
+      w_{t+1} &= \Pi(w_t + [\alpha_t]\,\text{inner}(d_t, w_t) - \lambda_t w_t) \\
       x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t)
 
     Here :math:`x` is ``params``, :math:`g_t = \nabla f(x_t; z_t)` is the gradient that is given to
     ``update``, and :math:`\tilde g_{t-1} = \nabla f(x_{t-1}; z_t)` is taken on the same batch. This
     is :func:`corrected_momentum` followed by :func:`anytime`.
 
+    The averaging is a momentum, so ``inner`` should have none of its own: for Adam use
+    :func:`mu2_adam`, which leaves its first moment out. Where a momentum of ``inner`` can be seen,
+    there is a warning. docs/wrappers.md lists which optimizers of Optax are fit.
+
     Args:
-      inner: Any Optax optimizer, with its learning rate; it moves w.
+      inner: An Optax optimizer with its learning rate and without momentum; it moves w.
       momentum: α, β and γ; see the presets of :class:`DoubleMomentum`.
       projection: A function from tree to tree that projects w onto the feasible set.
       weighted_steps: Whether the step is multiplied by :math:`\alpha_t`, as in the theorems.
+      weight_decay: λ in [0, 1], a number or a schedule: the share of w (not of params) that each
+        step takes away. It is *not* multiplied by the learning rate, which only ``inner`` knows:
+        for the λ of :func:`mu2_sgd` or ``optax.adamw`` pass ``learning_rate * λ``.
+      mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
+        default.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -83,7 +95,7 @@ def mu2(
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
       >>> grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
-      >>> tx = mu2_optax.mu2(optax.adam(0.1))
+      >>> tx = mu2_optax.mu2(optax.rmsprop(0.1))
       >>> params = jnp.array([1.0, 2.0])
       >>> state = tx.init(params)
       >>> grads = grad_fn(params, 3.0)
@@ -97,7 +109,12 @@ def mu2(
     """
     check_transform("inner", inner)
     check_momentum(momentum)
+    warn_of_momentum(inner)
     inner = _weighted(inner, momentum, weighted_steps)
+    if weight_decay is not None:
+        check_unit_interval("weight_decay", weight_decay)
+        shrink = _negative(weight_decay)
+        inner = optax.chain(inner, optax.add_decayed_weights(shrink, mask))
     estimate = corrected_momentum(momentum.beta, state_dtype=state_dtype)
     average = anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
 
@@ -120,13 +137,15 @@ def mu2_sgd(
     *,
     projection: Projection | None = None,
     weighted_steps: bool = False,
+    weight_decay: ScalarOrSchedule | None = None,
+    mask: Any = None,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""μ²-SGD, the paper's Algorithm 1: SGD with double momentum, two gradients a step.
 
     .. math::
       d_t &= g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1}) \\
-      w_{t+1} &= \Pi(w_t - \eta\,[\alpha_t]\,d_t) \\
+      w_{t+1} &= \Pi(w_t - \eta\,[\alpha_t]\,(d_t + \lambda w_t)) \\
       x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t)
 
     Here :math:`x` is ``params``. With ``linear_momentum(offset=1)`` and a compact set, the expected
@@ -140,7 +159,12 @@ def mu2_sgd(
         convex losses on a compact set.
       projection: A function from tree to tree that projects w onto the feasible set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorems, where η is of the
-        order of 1/T) or η (the experiments).
+        order of 1/T: :func:`mu2_optax.theory.max_learning_rate`) or η (the experiments).
+      weight_decay: λ, a number or a schedule, multiplied by the learning rate as in
+        ``optax.adamw``. The point that decays is w, which the step moves; params follow as its
+        average. None by default.
+      mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
+        default.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -168,8 +192,12 @@ def mu2_sgd(
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     check_rate("learning_rate", learning_rate)
+    inner = optax.sgd(learning_rate)
+    if weight_decay is not None:
+        check_rate("weight_decay", weight_decay)
+        inner = optax.chain(optax.add_decayed_weights(weight_decay, mask), inner)
     return mu2(
-        optax.sgd(learning_rate),
+        inner,
         momentum,
         projection=projection,
         weighted_steps=weighted_steps,
@@ -257,3 +285,8 @@ def _weighted(
     if not weighted_steps:
         return inner
     return optax.chain(inner, optax.scale_by_schedule(momentum.alpha))
+
+
+def _negative(value: ScalarOrSchedule) -> ScalarOrSchedule:
+    """Minus a number, or minus a schedule."""
+    return (lambda count: -value(count)) if callable(value) else -value

@@ -1,4 +1,4 @@
-"""Several gradients on one sample: pairs, microbatches, and binding to a transform.
+"""Several gradients on one sample: again, in pairs, over microbatches, bound to a transform.
 
 A ``grad_fn(params, batch)`` is deterministic: whatever is random or stateful in a loss (a dropout
 key, batch statistics) is a part of ``batch``, so that every evaluation of a step sees the same
@@ -24,6 +24,9 @@ from mu2_optax._trees import add, cast_like, wide_zeros, widened
 
 GradFn: TypeAlias = Callable[[Any, Any], Any]
 
+ValueAndGrad: TypeAlias = Callable[..., tuple[Any, Any, dict[str, Any]]]
+"""A function of a loss's arguments that returns (value, grads, again)."""
+
 Evaluate: TypeAlias = Callable[[Any, Any], tuple[Any, Any, Any]]
 """A function of (carried, batch) that returns (means, aux, carried)."""
 
@@ -42,6 +45,78 @@ def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, cal
     grads = grad_fn(cast_like(point, params), batch)
     check_gradient("grad_fn(params, batch)", grads, params)
     return grads
+
+
+def value_and_grad(
+    loss_fn: Callable[..., Any], *, has_aux: bool = False, accumulate: bool = False
+) -> ValueAndGrad:
+    r"""``jax.value_and_grad`` that can be evaluated again on the same sample.
+
+    .. math:: (x_t, z_t) \mapsto f(x_t; z_t),\ \nabla f(x_t; z_t),\ \nabla f(\cdot\,; z_t)
+
+    Here :math:`x_t` is the first argument of the loss and :math:`z_t` everything else that it
+    depends on, in its other arguments or closed over. The auxiliary data are those at :math:`x_t`;
+    those of later evaluations are dropped.
+
+    Args:
+      loss_fn: A function whose first argument is the params. It returns the loss, or a pair of the
+        loss and auxiliary data.
+      has_aux: Whether ``loss_fn`` returns a pair.
+      accumulate: Whether every array among the other arguments has a leading axis that counts
+        microbatches (one key for each, too). They are evaluated one after another, in the memory
+        of one. The loss and the gradients are means; auxiliary data keep the leading axis.
+
+    Returns:
+      A function of ``loss_fn``'s arguments that returns (value, grads, again): what
+      ``jax.value_and_grad`` returns, and the keyword arguments ``grad_fn`` and ``batch`` for
+      ``tx.update``.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
+      >>> def loss_fn(params, batch):
+      ...     residuals = params - batch
+      ...     return jnp.mean(residuals**2), {"worst": jnp.max(jnp.abs(residuals))}
+      >>> tx = mu2_optax.mu2_sgd(0.1)
+      >>> @jax.jit
+      ... def step(params, state, batch):
+      ...     evaluate = mu2_optax.value_and_grad(loss_fn, has_aux=True)
+      ...     (loss, aux), grads, again = evaluate(params, batch)
+      ...     updates, state = tx.update(grads, state, params, **again)
+      ...     return optax.apply_updates(params, updates), state, loss, aux
+      >>> params = jnp.array(1.0)
+      >>> params, state, loss, aux = step(params, tx.init(params), jnp.array([2.0, 4.0]))
+      >>> float(loss), float(aux["worst"])
+      (5.0, 3.0)
+
+    References:
+      JAX, `jax.value_and_grad
+      <https://docs.jax.dev/en/latest/_autosummary/jax.value_and_grad.html>`_
+    """
+    check_callable("loss_fn", loss_fn, "loss_fn(params, batch)")
+    first = jax.value_and_grad(loss_fn, has_aux=has_aux)
+
+    def once(point: Any, sample: Any) -> tuple[Any, Any]:
+        args, kwargs = sample
+        return first(point, *args, **kwargs)
+
+    def in_parts(point: Any, sample: Any) -> tuple[Any, Any]:
+        def microbatch(nothing: Any, part: Any) -> tuple[Any, Any, Any]:
+            result, grads = once(point, part)
+            value, aux = result if has_aux else (result, None)
+            return (value, grads), aux, nothing
+
+        (value, grads), aux, _ = scan_microbatches(microbatch, None, sample)
+        return ((value, aux) if has_aux else value), grads
+
+    whole = in_parts if accumulate else once
+    grad_fn = lambda point, sample: whole(point, sample)[1]
+
+    def evaluate(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
+        sample = (args, kwargs)
+        value, grads = whole(params, sample)
+        return value, grads, {"grad_fn": grad_fn, "batch": sample}
+
+    return evaluate
 
 
 def accumulate(grad_fn: GradFn) -> GradFn:

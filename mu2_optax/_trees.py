@@ -105,6 +105,16 @@ def _wide(leaf: Any) -> Any:
 
 
 def _stored_dtype(leaf: Any, state_dtype: Any, exact: bool) -> Any:
+    """The dtype of a leaf's state; complex leaves have complex states."""
     if state_dtype is None:
         return _wide(leaf)
-    return jnp.promote_types(jnp.result_type(leaf), state_dtype) if exact else state_dtype
+    if not jnp.issubdtype(state_dtype, jnp.floating):
+        raise ValueError(
+            f"`state_dtype` must be a real floating-point dtype, got {jnp.dtype(state_dtype)}; "
+            "pass one such as jnp.bfloat16 or jnp.float32 (complex params get a complex state of "
+            "that precision)."
+        )
+    dtype = jnp.result_type(leaf)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        state_dtype = jnp.promote_types(state_dtype, jnp.complex64)
+    return jnp.promote_types(dtype, state_dtype) if exact else state_dtype

@@ -151,3 +151,32 @@ def anytime_sgd(grad, x1, zs, eta, weights, proj, weighted):
         x = x + weights.gamma(t + 1) * (w - x)
         points.append(x)
     return np.array(points)
+
+
+def mu2(grad, x1, zs, step, weights):
+    """Double momentum around any ``step(t, d, w)``, which returns the next w."""
+    x, w = x1.copy(), x1.copy()
+    d = grad(x, zs[0])
+    points = []
+    for t in range(1, len(zs) + 1):
+        w = step(t, d, w)
+        x_new = x + weights.gamma(t + 1) * (w - x)
+        points.append(x_new)
+        if t < len(zs):
+            z = zs[t]  # z_{t+1}
+            d = grad(x_new, z) + (1 - weights.beta(t + 1)) * (d - grad(x, z))
+        x = x_new
+    return np.array(points)
+
+
+def adamw_step(eta, b2, eps, decay):
+    """Adam without a first moment, and with decoupled weight decay, as a ``step`` of mu2."""
+    v = 0.0
+
+    def step(t, d, w):
+        nonlocal v
+        v = b2 * v + (1 - b2) * d**2
+        v_hat = v / (1 - b2**t)
+        return w - eta * (d / (np.sqrt(v_hat) + eps) + decay * w)
+
+    return step

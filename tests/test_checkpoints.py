@@ -30,7 +30,7 @@ OPTIMIZERS = {
         0.1, mu2_optax.weighted_momentum(lambda count: count + 1.0)
     ),
     "mu2_sgd in bfloat16": mu2_optax.mu2_sgd(0.1, state_dtype=jnp.bfloat16),
-    "mu2 adam": mu2_optax.mu2(optax.adam(0.1)),
+    "mu2_adam": mu2_optax.mu2_adam(0.1),
     "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.1),
     "anytime_sgd": mu2_optax.anytime_sgd(0.1, mu2_optax.linear_momentum()),
     "storm": mu2_optax.storm(0.1, 0.5),
@@ -94,7 +94,7 @@ def test_bytes_of_another_model_are_refused():
         mu2_optax.checkpoint.from_bytes(make_state(OPTIMIZERS["mu2_sgd"], width=4), encoded)
 
 
-@pytest.mark.parametrize("name", ["mu2 adam", "mu2_sgd with weights of its own", "optax sgd"])
+@pytest.mark.parametrize("name", ["mu2_adam", "mu2_sgd with weights of its own", "optax sgd"])
 def test_orbax_refuses_another_optimizer(name, tmp_path):
     state = make_state(OPTIMIZERS["mu2_sgd"])
     with pytest.raises(ValueError, match="structure"):

@@ -44,7 +44,11 @@ CASES = {
         )
     ),
     "storm measured": Case(lambda learning_rate: m.storm(learning_rate, m.measured_beta())),
-    "mu2 adam": Case(lambda learning_rate: m.mu2(optax.adam(learning_rate)), 5e-3, 5e-4),
+    "mu2_adam": Case(m.mu2_adam, 5e-3, 5e-4),
+    "mu2_adamw": Case(
+        lambda learning_rate: m.mu2_adamw(learning_rate, weight_decay=1e-6), 5e-3, 5e-4
+    ),
+    "mu2_sgd weight_decay": Case(functools.partial(m.mu2_sgd, weight_decay=1e-6)),
     "mu2_extra_sgd": Case(
         lambda learning_rate: m.mu2_extra_sgd(learning_rate, projection=BALL), 0.1, 2e-4
     ),
@@ -58,6 +62,8 @@ CASES = {
     ),
     "projected sgd": Case(lambda learning_rate: m.projected(optax.sgd(learning_rate), BALL)),
     "reject_nonfinite": Case(lambda learning_rate: m.reject_nonfinite(m.mu2_sgd(learning_rate))),
+    "multi_steps": Case(lambda learning_rate: m.multi_steps(m.mu2_sgd(learning_rate), 2)),
+    "freeze": Case(lambda learning_rate: m.freeze(m.mu2_sgd(learning_rate), False)),
     "chain": Case(
         lambda learning_rate: optax.chain(
             m.corrected_momentum(0.5),
@@ -179,7 +185,7 @@ def test_vmapped_learning_rates_equal_separate_runs(case):
 def test_a_schedule_is_followed(case):
     constant, _ = run(case.make(optax.constant_schedule(case.rate)), start())
     assert_close(constant, run(case.make(case.rate), start())[0], rtol=1e-6)
-    halted, _ = run(case.make(lambda count: jnp.where(count < 2, case.rate, 0.0)), start())
+    halted, _ = run(case.make(lambda count: jnp.where(count < 1, case.rate, 0.0)), start())
     assert not np.allclose(halted["a"], constant["a"], rtol=1e-3)
 
 

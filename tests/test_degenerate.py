@@ -46,6 +46,7 @@ def assert_same(tx, other, atol=1e-13):
     np.testing.assert_allclose(trajectory(tx)[0], trajectory(other)[0], rtol=0, atol=atol)
 
 
+@pytest.mark.filterwarnings("ignore:`inner` should have no momentum")  # γ = 1: no averaging
 @pytest.mark.parametrize("inner", [optax.sgd(0.3), optax.adam(0.05), optax.sgd(0.1, momentum=0.9)])
 def test_no_momentum_is_the_inner_optimizer(inner):
     assert_same(mu2(inner, NO_MOMENTUM), inner)

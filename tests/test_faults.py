@@ -18,7 +18,7 @@ STEPS, FAULTS, SEEDS = 200, 20, 16
 OPTIMIZERS = {
     "mu2_sgd": mu2_optax.mu2_sgd(0.1),
     "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.1, mu2_optax.fixed_momentum()),
-    "mu2 adam": mu2_optax.mu2(optax.adam(0.05), mu2_optax.linear_momentum()),
+    "mu2_adam": mu2_optax.mu2_adam(0.05, mu2_optax.linear_momentum()),
 }
 SOLUTION = np.arange(1.0, 5.0, dtype=np.float32)
 

@@ -93,7 +93,7 @@ def test_fires_where_the_gradient_is_small_and_never_on_plain_gradients():
         mu2_optax.mu2_sgd(0.1),
         mu2_optax.mu2_extra_sgd(0.1, weighted_steps=False),
         mu2_optax.storm(0.1, 0.5),
-        mu2_optax.reject_nonfinite(mu2_optax.mu2(optax.adam(0.1))),
+        mu2_optax.reject_nonfinite(mu2_optax.mu2_adam(0.1)),
         optax.chain(mu2_optax.corrected_momentum(0.5), optax.clip(1.0), optax.sgd(0.1)),
         optax.inject_hyperparams(mu2_optax.mu2_sgd, static_args="momentum")(learning_rate=0.1),
     ],

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from problems import run
 
 import mu2_optax
 from mu2_optax import theory
@@ -36,6 +37,27 @@ def test_learning_rates_are_those_of_the_theorems():
     assert float(theory.max_learning_rate(2.0, 50, "uniform")) == pytest.approx(uniform)
     traced = jax.jit(lambda L, T: theory.max_learning_rate(L, T))(2.0, 50)
     assert float(traced) == pytest.approx(1 / 800)
+
+
+def test_each_learning_rate_moves_the_optimizer_it_is_for():
+    """On L/2 (x - 1)² from 0, in 1000 steps; the rate of mu2_sgd is for weighted steps alone."""
+    L, T = 2.0, 1000
+    gradient = lambda x, batch: L * (x - 1)
+    rate = lambda method: theory.max_learning_rate(L, T, method)
+    linear, uniform = mu2_optax.linear_momentum(offset=1), mu2_optax.uniform_momentum()
+    optimizers = {
+        "mu2_sgd": mu2_optax.mu2_sgd(rate("mu2_sgd"), linear, weighted_steps=True),
+        "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(rate("mu2_extra_sgd")),
+        "uniform": mu2_optax.mu2_sgd(rate("uniform"), uniform),
+        "not weighted": mu2_optax.mu2_sgd(rate("mu2_sgd")),
+    }
+    end = {}
+    for name, tx in optimizers.items():
+        points, _ = run(tx, jnp.zeros([]), jnp.zeros(T), gradient)
+        end[name] = float(points[-1])
+    for name in ("mu2_sgd", "mu2_extra_sgd", "uniform"):
+        assert end[name] == pytest.approx(1, abs=0.2), name
+    assert end["not weighted"] < 0.15
 
 
 def test_batch_sizes_on_ints_arrays_and_tracers():

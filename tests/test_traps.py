@@ -375,6 +375,40 @@ def test_double_precision_state_for_single_precision_params():
         assert {leaf.dtype.name for leaf in jax.tree.leaves(state)} == {"int32", "float64"}
 
 
+@pytest.mark.parametrize("dtype", [jnp.int32, "int8", bool, jnp.complex64])
+@pytest.mark.parametrize(
+    "make",
+    [
+        mu2_sgd,
+        mu2_optax.mu2_extra_sgd,
+        lambda rate, **dtype: mu2_optax.storm(rate, 0.1, **dtype),
+        lambda rate, **dtype: mu2_optax.anytime(optax.sgd(rate), 0.1, **dtype),
+    ],
+)
+def test_a_state_of_integers_or_complex_numbers_is_refused(make, dtype):
+    with pytest.raises(ValueError, match=r"`state_dtype` must be a real floating-point .* got "):
+        make(0.1, state_dtype=dtype).init(split(jnp.array(X1)))
+
+
+@pytest.mark.parametrize("state_dtype", [None, jnp.float32, jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("make", [mu2_sgd, mu2_optax.mu2_extra_sgd])
+def test_complex_params_keep_their_imaginary_part_whatever_the_state(make, state_dtype):
+    """The loss |x - z|² is minimal at z, a real and a complex leaf in one tree."""
+    target = {"c": jnp.array([1 + 2j, -3j]), "r": jnp.array(0.5)}
+
+    def gradient(params, batch):
+        del batch
+        return jax.tree.map(lambda p, z: p - z, params, target)
+
+    tx = make(0.1, state_dtype=state_dtype)
+    params = jax.tree.map(jnp.zeros_like, target)
+    points, state = run(tx, params, jnp.zeros(500), gradient)
+    np.testing.assert_allclose(points["c"][-1], target["c"], atol=2e-2)
+    np.testing.assert_allclose(points["r"][-1], target["r"], atol=2e-2)
+    assert state.d["c"].dtype == jnp.complex64
+    assert state.d["r"].dtype == (state_dtype or jnp.float32)
+
+
 def test_a_retraced_fresh_gradient_gives_the_same_numbers():
     """A fresh ``jax.grad`` per call costs a trace each time, but is not wrong."""
     tx = OPTIMIZERS["mu2_sgd"]

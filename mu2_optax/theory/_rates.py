@@ -42,8 +42,16 @@ def max_learning_rate(smoothness: Any, steps: Any, method: Method = "mu2_sgd") -
       \eta = \frac{1}{8LT}\ (\text{mu2\_sgd}), \qquad \frac{1}{2L}\ (\text{mu2\_extra\_sgd}), \qquad
       \frac{1}{16L(1 + \log T)}\ (\text{uniform})
 
-    The first two are for steps weighted by :math:`\alpha_t = t + 1`: ``linear_momentum(offset=1)``
-    and ``weighted_steps=True``. The third is for ``mu2_sgd`` with ``uniform_momentum()``.
+    Each is the rate of one optimizer, and of no other:
+
+    - ``"mu2_sgd"``: ``mu2_sgd(rate, linear_momentum(offset=1), weighted_steps=True)``. Its step is
+      :math:`\eta\alpha_t = \eta(t + 1)`; without ``weighted_steps``, as by default, it would hardly
+      move, because η is of the order of 1/T.
+    - ``"mu2_extra_sgd"``: ``mu2_extra_sgd(rate)``, whose defaults are those of the theorem.
+    - ``"uniform"``: ``mu2_sgd(rate, uniform_momentum())``. All weights are 1, so this is the one
+      for the default ``weighted_steps=False``.
+
+    No theorem covers ``fixed_momentum()``, the default of ``mu2_sgd``.
 
     Args:
       smoothness: L, of every :math:`f(\cdot; z)`; see :func:`measure_sample_smoothness`.
@@ -60,6 +68,9 @@ def max_learning_rate(smoothness: Any, steps: Any, method: Method = "mu2_sgd") -
       >>> float(rate)
       0.125
       >>> tx = mu2_optax.mu2_extra_sgd(rate, projection=mu2_optax.onto_l2_ball(1.0))
+      >>> momentum = mu2_optax.linear_momentum(offset=1)
+      >>> rate = theory.max_learning_rate(smoothness=4.0, steps=1000)
+      >>> tx = mu2_optax.mu2_sgd(rate, momentum, weighted_steps=True)
 
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR

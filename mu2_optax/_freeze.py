@@ -1,0 +1,121 @@
+"""Training a part of the params, with the rest held fixed."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from mu2_optax._checks import check_gradient, check_like, check_params, check_transform
+
+Mask: TypeAlias = Any | Callable[[Any], Any]
+"""A tree of booleans like params, or like an upper part of it; or a function from params to one."""
+
+
+def freeze(
+    inner: optax.GradientTransformation, mask: Mask
+) -> optax.GradientTransformationExtraArgs:
+    r"""Holds a part of the params fixed, and optimizes the rest as if it were all there is.
+
+    .. math:: \min_u f(u, v; z), \qquad x = (u, v)
+
+    Here v is the frozen part, where ``mask`` is True, and u the rest. ``inner`` sees u alone: its
+    state, its projection and its norms are of u, and every gradient it asks for is
+    :math:`\nabla_u f(\cdot, v; z)`. The call stays as it is: params, grads and ``grad_fn`` are of
+    the whole tree.
+
+    The frozen part must really stay fixed: the gradient at the previous point is taken with its
+    present values. For parts that different optimizers move, put ``optax.partition`` inside
+    ``inner``: ``mu2(optax.partition(...))``.
+
+    Args:
+      inner: Any optimizer.
+      mask: Which leaves are frozen, as for ``optax.freeze``: a tree of booleans like params (or
+        like an upper part of it), or a function from params to one.
+
+    Returns:
+      A transform with the state of ``inner``, in which frozen leaves are None.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
+      >>> loss = lambda params, z: (params["head"] * params["body"] - z) ** 2
+      >>> grad_fn = jax.grad(loss)
+      >>> tx = mu2_optax.freeze(mu2_optax.mu2_sgd(0.5), {"head": False, "body": True})
+      >>> params = {"head": jnp.array(1.0), "body": jnp.array(2.0)}
+      >>> state = tx.init(params)
+      >>> for batch in [3.0, 5.0]:
+      ...     grads = grad_fn(params, batch)
+      ...     updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+      ...     params = optax.apply_updates(params, updates)
+      >>> float(params["body"]), state.w["body"]
+      (2.0, None)
+
+    References:
+      Optax, `selective_transform
+      <https://optax.readthedocs.io/en/latest/api/transformations.html>`_, which hides the frozen
+      part from ``grad_fn`` too
+    """
+    check_transform("inner", inner)
+    inner = optax.with_extra_args_support(inner)
+
+    def init(params: Any) -> Any:
+        check_params(params)
+        if not jax.tree.leaves(params):  # the placeholder of `optax.tree.map_params`
+            return inner.init(params)
+        return inner.init(_rest(params, _frozen(mask, params)))
+
+    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
+        check_params(params)
+        check_gradient("grads", updates, params)
+        frozen = _frozen(mask, params)
+        grad_fn, prev_grads = extra_args.get("grad_fn"), extra_args.get("prev_grads")
+        if callable(grad_fn):
+            extra_args["grad_fn"] = lambda u, batch: _rest(
+                grad_fn(_whole(u, params, frozen), batch), frozen
+            )
+        if prev_grads is not None:
+            check_gradient("prev_grads", prev_grads, params)
+            extra_args["prev_grads"] = _rest(prev_grads, frozen)
+        grads, u = _rest(updates, frozen), _rest(params, frozen)
+        move, state = inner.update(grads, state, u, **extra_args)
+        return _whole(move, jax.tree.map(jnp.zeros_like, params), frozen), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _frozen(mask: Mask, params: Any) -> list[bool]:
+    """Whether each leaf of params is frozen."""
+    marks = mask(params) if callable(mask) else mask
+    try:
+        spread = jax.tree.map(lambda m, part: jax.tree.map(lambda _: m, part), marks, params)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`mask` must be a tree of booleans like params or like an upper part of it, got "
+            f"{marks!r}; or pass a function from params to such a tree."
+        ) from error
+    frozen = jax.tree.leaves(spread)
+    if not all(isinstance(mark, bool | np.bool_) for mark in frozen):
+        raise TypeError(f"`mask` must hold the booleans True (frozen) and False, got {marks!r}.")
+    if all(frozen):
+        raise ValueError("`mask` must leave something to train, got True for every leaf.")
+    return frozen
+
+
+def _rest(tree: Any, frozen: list[bool]) -> Any:
+    """The tree without its frozen leaves, which become None."""
+    leaves, structure = jax.tree.flatten(tree)
+    rest = [None if hide else leaf for leaf, hide in zip(leaves, frozen, strict=True)]
+    return jax.tree.unflatten(structure, rest)
+
+
+def _whole(rest: Any, tree: Any, frozen: list[bool]) -> Any:
+    """The tree with ``rest`` in the places that are not frozen."""
+    check_like("the part that is trained", rest, _rest(tree, frozen), "The mask must not change.")
+    moved = iter(jax.tree.leaves(rest))
+    leaves, structure = jax.tree.flatten(tree)
+    return jax.tree.unflatten(
+        structure,
+        [leaf if hide else next(moved) for leaf, hide in zip(leaves, frozen, strict=True)],
+    )

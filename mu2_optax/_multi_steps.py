@@ -1,0 +1,155 @@
+"""Accumulation across calls: many small batches, one step."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._checks import (
+    check_gradient,
+    check_iterations,
+    check_params,
+    check_transform,
+)
+from mu2_optax._corrected import CorrectedMomentumState
+from mu2_optax._extragradient import Mu2ExtraState
+from mu2_optax._same_sample import GradFn, gradient_at
+from mu2_optax._trees import add, cast_like, stored_zeros, widened
+
+
+class MultiStepsState(NamedTuple):
+    """State of :func:`multi_steps`.
+
+    Attributes:
+      calls: The number of calls since the last step.
+      grads: The sum of the gradients of these calls.
+      prev_grads: The sum of their gradients at the previous point; None if ``inner`` needs none.
+      inner_state: The state of ``inner``.
+    """
+
+    calls: jax.Array
+    grads: Any
+    prev_grads: Any
+    inner_state: Any
+
+
+def multi_steps(
+    inner: optax.GradientTransformation, every: int
+) -> optax.GradientTransformationExtraArgs:
+    r"""Collects *both* gradients over k calls, then takes one step.
+
+    .. math::
+      g_t = \frac1k \sum_{i=1}^k \nabla f(x_t; z_{t,i}), \qquad
+      \tilde g_{t-1} = \frac1k \sum_{i=1}^k \nabla f(x_{t-1}; z_{t,i})
+
+    Each call brings the gradient at params on its own small batch, and evaluates that batch once
+    more at the previous point. The first k − 1 updates are zero; the last is the step of ``inner``
+    on the two means, which is that of the k small batches as one, if they are equally large.
+    ``optax.MultiSteps`` around these optimizers is silently wrong: it shows ``grad_fn`` the last
+    small batch alone. Where all small batches are at hand in one call, use :func:`accumulate`,
+    which needs no further memory.
+
+    Args:
+      inner: An optimizer with at most one :func:`corrected_momentum` in it, such as
+        :func:`mu2_sgd`; a plain Optax optimizer too. Not :func:`mu2_extra_sgd`, whose third point
+        depends on the mean of the whole step.
+      every: k, the number of calls for each step.
+
+    Returns:
+      A transform whose ``update`` takes ``grad_fn`` and ``batch``, or ``prev_grads``, in every
+      call; other extra args reach ``inner`` from the last call. Its state is a
+      :class:`MultiStepsState`.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
+      >>> grad_fn = jax.grad(lambda x, z: jnp.mean((x - z) ** 2))
+      >>> tx = mu2_optax.multi_steps(mu2_optax.mu2_sgd(0.5), every=2)
+      >>> params = jnp.array(1.0)
+      >>> state = tx.init(params)
+      >>> for batch in [jnp.array([2.0, 3.0]), jnp.array([4.0, 5.0])]:
+      ...     grads = grad_fn(params, batch)
+      ...     updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+      ...     print(updates)
+      0.0
+      0.25
+
+    References:
+      Optax, `MultiSteps <https://optax.readthedocs.io/en/latest/api/transformations.html>`_
+    """
+    check_transform("inner", inner)
+    check_iterations("every", every)
+    inner = optax.with_extra_args_support(inner)
+
+    def init(params: Any) -> MultiStepsState:
+        check_params(params)
+        inner_state = inner.init(params)
+        corrects = _corrected(inner_state) is not None
+        return MultiStepsState(
+            calls=jnp.zeros([], jnp.int32),
+            grads=stored_zeros(params, None),
+            prev_grads=stored_zeros(params, None) if corrects else None,
+            inner_state=inner_state,
+        )
+
+    def update(
+        updates: Any,
+        state: MultiStepsState,
+        params: Any = None,
+        *,
+        grad_fn: GradFn | None = None,
+        batch: Any = None,
+        prev_grads: Any = None,
+        **extra_args: Any,
+    ) -> tuple[Any, MultiStepsState]:
+        check_params(params)
+        check_gradient("grads", updates, params)
+        corrected = _corrected(state.inner_state)
+        grads = add(state.grads, widened(updates))
+        sums = None
+        if corrected is not None:
+            if prev_grads is None:
+                prev_grads = gradient_at(corrected.x, params, grad_fn, batch, "multi_steps")
+            else:
+                check_gradient("prev_grads", prev_grads, params)
+            sums = add(state.prev_grads, widened(prev_grads))
+
+        def wait() -> tuple[Any, MultiStepsState]:
+            calls = optax.safe_increment(state.calls)
+            return _zeros(params), MultiStepsState(calls, grads, sums, state.inner_state)
+
+        def step() -> tuple[Any, MultiStepsState]:
+            g = _mean(grads, every, params)
+            more = {} if sums is None else {"prev_grads": _mean(sums, every, params)}
+            move, inner_state = inner.update(g, state.inner_state, params, **more, **extra_args)
+            calls = jnp.zeros_like(state.calls)
+            return move, MultiStepsState(calls, _zeros(grads), _zeros(sums), inner_state)
+
+        return jax.lax.cond(state.calls + 1 == every, step, wait)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _corrected(state: Any) -> CorrectedMomentumState | None:
+    """The one corrected momentum in a state, if there is one."""
+    kinds = CorrectedMomentumState | Mu2ExtraState
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds))
+    found = [node for node in nodes if isinstance(node, kinds)]
+    match found:
+        case []:
+            return None
+        case [CorrectedMomentumState() as one]:
+            return one
+    raise ValueError(
+        "`inner` must hold at most one corrected momentum and no mu2_extra_sgd, got a state with "
+        f"{', '.join(type(node).__name__ for node in found)}; use `accumulate`, with all small "
+        "batches in one call."
+    )
+
+
+def _mean(total: Any, count: int, params: Any) -> Any:
+    return cast_like(jax.tree.map(lambda s: s / count, total), params)
+
+
+def _zeros(tree: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, tree)
