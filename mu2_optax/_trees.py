@@ -82,6 +82,16 @@ def inverse_or_zero(norm: jax.Array) -> jax.Array:
     return jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
 
 
+def gathered(scalars: Any) -> jax.Array:
+    """The leaves of a tree of scalars as one vector, to be reduced to what every leaf then reads.
+
+    Without the barrier, XLA writes the reduction of n scalars as a chain of n operations, and on a
+    CPU it repeats such a chain in each of the n leaves that read the result: the time to compile
+    grows with the square of n. A reduction of one vector is computed once.
+    """
+    return jax.lax.optimization_barrier(jnp.stack(jax.tree.leaves(scalars)))
+
+
 def add(a: Any, b: Any) -> Any:
     """``a + b``, leaf by leaf."""
     return jax.tree.map(jnp.add, a, b)
