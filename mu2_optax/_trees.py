@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from mu2_optax._sharding import explicit_sharding, varying_along, varying_axes
+
 
 def stored_copy(params: Any, state_dtype: Any, *, exact: bool = False) -> Any:
     """Copies ``params`` into the dtypes of a state; ``exact`` keeps every bit of wider params.
@@ -28,10 +30,14 @@ def stored_zeros(params: Any, state_dtype: Any) -> Any:
 
 
 def wide_zeros(shapes: Any) -> Any:
-    """Zeros to sum arrays of these shapes in, at least in float32."""
-    return jax.tree.map(
-        lambda s: jnp.zeros(s.shape, jnp.promote_types(s.dtype, jnp.float32)), shapes
-    )
+    """Zeros to sum arrays of these shapes in, at least in float32, and placed as they are."""
+
+    def zeros(s: Any) -> jax.Array:
+        dtype = jnp.promote_types(s.dtype, jnp.float32)
+        total = jnp.zeros(s.shape, dtype, device=explicit_sharding(s))
+        return varying_along(total, varying_axes(s))
+
+    return jax.tree.map(zeros, shapes)
 
 
 def stored_average(params: Any, state_dtype: Any) -> Any:

@@ -14,6 +14,7 @@ from mu2_optax._checks import (
     check_nonnegative,
     check_params,
 )
+from mu2_optax._sharding import explicit_sharding
 from mu2_optax._trees import add, cast_like, gathered, inverse_or_zero, scaled, widened
 from mu2_optax.lmo._oracle import Oracle
 
@@ -221,9 +222,9 @@ def _partitioned(direction_of: Oracle) -> Oracle:
     """
 
     def direction(d: Any) -> Any:
-        shardings = jax.tree.map(lambda a: jax.typeof(a).sharding, d)
-        explicit = jax.sharding.AxisType.Explicit
-        if any(explicit in s.mesh.axis_types for s in jax.tree.leaves(shardings)):
+        types = jax.tree.map(jax.typeof, d)
+        if any(explicit_sharding(a) is not None for a in jax.tree.leaves(types)):
+            shardings = jax.tree.map(lambda a: a.sharding, types)
             return jax.sharding.auto_axes(direction_of, out_sharding=shardings)(d)
         return direction_of(d)
 
