@@ -54,18 +54,28 @@ def stored_average(params: Any, state_dtype: Any) -> Any:
 def refined(params: Any, stored: Any) -> Any:
     """``params`` in full precision, with the bits that ``stored`` remembers below their last place.
 
-    Where the two are further apart than rounding explains, something else has moved the params
-    (weight decay after the optimizer, a restored checkpoint), and the params win.
+    Params that are not the rounded average were moved by something else (weight decay after the
+    optimizer, a restored checkpoint), and then the params win.
     """
     if stored is None:
         return params
 
     def refine(p: jax.Array, x: jax.Array) -> jax.Array:
         p_wide = jnp.asarray(p).astype(x.dtype)
-        rounding = jnp.finfo(jnp.result_type(p)).eps * jnp.abs(x)
-        return jnp.where(jnp.abs(x - p_wide) <= rounding, x, p_wide)
+        return jnp.where(p_wide == rounded(x, jnp.result_type(p)), x, p_wide)
 
     return jax.tree.map(refine, params, stored)
+
+
+def rounded(x: jax.Array, dtype: Any) -> jax.Array:
+    """``x`` in its own dtype, rounded to a narrower one.
+
+    XLA may drop two conversions that undo each other, and with them the rounding.
+    """
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        return x.astype(dtype).astype(x.dtype)
+    narrow = jnp.finfo(dtype)
+    return jax.lax.reduce_precision(x, narrow.nexp, narrow.nmant)
 
 
 def widened(tree: Any) -> Any:
@@ -76,6 +86,13 @@ def widened(tree: Any) -> Any:
 def cast_like(tree: Any, reference: Any) -> Any:
     """``tree`` in the dtypes of ``reference``."""
     return jax.tree.map(lambda a, r: jnp.asarray(a).astype(jnp.result_type(r)), tree, reference)
+
+
+def copied_like(tree: Any, reference: Any) -> Any:
+    """``tree`` in the dtypes of ``reference``, in buffers of its own."""
+    return jax.tree.map(
+        lambda a, r: jnp.array(a, dtype=jnp.result_type(r), copy=True), tree, reference
+    )
 
 
 def scaled(scalar: jax.Array, tree: Any) -> Any:
