@@ -12,6 +12,7 @@ from mu2_optax._trees import (
     add,
     cast_like,
     refined,
+    rounded,
     scaled,
     stored_average,
     stored_copy,
@@ -116,10 +117,16 @@ def anytime(
 
 
 def averaged(params: Any, stored: Any, w: Any, gamma: jax.Array) -> tuple[Any, Any]:
-    r"""The update of params from x to :math:`x + \gamma (w - x)`, and the new x if it is stored."""
+    r"""The update of params from x to :math:`x + \gamma (w - x)`, and the new x if it is stored.
+
+    The update leads to the rounded x, which is how the next step knows that nothing else has moved
+    the params. Only a coordinate that shrinks to a fraction of itself in one step may miss it by
+    rounding; there the average goes on from where the params are.
+    """
     x = widened(refined(params, stored))
     move = scaled(gamma, subtract(cast_like(w, x), x))
     if stored is None:
         return cast_like(move, params), None
-    x = add(x, move)
-    return cast_like(subtract(x, widened(params)), params), cast_like(x, stored)
+    x = cast_like(add(x, move), stored)
+    target = jax.tree.map(lambda p, x: rounded(x, jnp.result_type(p)), params, x)
+    return cast_like(subtract(target, cast_like(params, target)), params), x

@@ -9,7 +9,16 @@ import optax
 from mu2_optax._checks import check_gradient, check_params, check_stored
 from mu2_optax._measured import total_error
 from mu2_optax._same_sample import GradFn, gradient_at
-from mu2_optax._trees import add, cast_like, scaled, stored_copy, stored_zeros, subtract, widened
+from mu2_optax._trees import (
+    add,
+    cast_like,
+    copied_like,
+    scaled,
+    stored_copy,
+    stored_zeros,
+    subtract,
+    widened,
+)
 from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_weight, check_weight
 
 
@@ -113,7 +122,7 @@ def corrected_momentum(
         d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
         return cast_like(d, params), CorrectedMomentumState(
             t=optax.safe_increment(state.t),
-            x=cast_like(params, state.x),
+            x=copied_like(params, state.x),
             d=cast_like(d, state.d),
             beta_memory=memory,
         )

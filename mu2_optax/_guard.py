@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._checks import check_transform
+from mu2_optax._trees import gathered
 
 
 class RejectNonfiniteState(NamedTuple):
@@ -70,28 +71,23 @@ def reject_nonfinite(
         updates: Any, state: RejectNonfiniteState, params: Any = None, **extra_args: Any
     ) -> tuple[Any, RejectNonfiniteState]:
         new_updates, new_inner = inner.update(updates, state.inner_state, params, **extra_args)
-        broken = _any_nonfinite(new_updates) | _stopped_being_finite(state.inner_state, new_inner)
+        stand_still = jax.tree.map(jnp.zeros_like, new_updates)
+        old, new = (stand_still, state.inner_state), (new_updates, new_inner)
+        broken = jnp.any(gathered(_stopped_being_finite(old, new)))
+        exhausted = state.consecutive >= max_consecutive
+        reject = jnp.all(gathered([broken, ~exhausted]))
         consecutive = jnp.where(broken, optax.safe_increment(state.consecutive), 0)
         total = jnp.where(broken, optax.safe_increment(state.total), state.total)
-        accept = ~broken | (consecutive > max_consecutive)
-
-        def choose(new: Any, old: Any) -> Any:
-            return jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old)
-
-        stand_still = jax.tree.map(jnp.zeros_like, new_updates)
-        chosen = choose(new_inner, state.inner_state)
-        return choose(new_updates, stand_still), RejectNonfiniteState(consecutive, total, chosen)
+        chosen, inner_state = jax.tree.map(lambda a, b: jnp.where(reject, a, b), old, new)
+        return chosen, RejectNonfiniteState(consecutive, total, inner_state)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _any_nonfinite(tree: Any) -> jax.Array:
-    flags = [~jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(tree)]
-    return jnp.any(jnp.array(flags))
+def _stopped_being_finite(old: Any, new: Any) -> list[jax.Array]:
+    """For each leaf, whether a number in it that was finite no longer is.
 
-
-def _stopped_being_finite(old: Any, new: Any) -> jax.Array:
-    """Whether a number that was finite no longer is; some states hold an infinity on purpose."""
+    Some states hold an infinity on purpose.
+    """
     pairs = zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)
-    flags = [jnp.any(jnp.isfinite(a) & ~jnp.isfinite(b)) for a, b in pairs]
-    return jnp.any(jnp.array(flags))
+    return [jnp.any(jnp.isfinite(a) & ~jnp.isfinite(b)) for a, b in pairs]

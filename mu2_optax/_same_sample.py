@@ -20,6 +20,7 @@ from mu2_optax._checks import (
     check_transform,
     check_whole,
 )
+from mu2_optax._sharding import varying_along, varying_axes
 from mu2_optax._trees import add, cast_like, wide_zeros, widened
 
 GradFn: TypeAlias = Callable[[Any, Any], Any]
@@ -255,6 +256,8 @@ def scan_microbatches(evaluate: Evaluate, carried: Any, batches: Any) -> tuple[A
         means, aux, carried = evaluate(carried, batch)
         return (carried, add(total, widened(means))), aux
 
-    shapes, _, _ = jax.eval_shape(evaluate, carried, jax.tree.map(lambda b: b[0], batches))
+    first = jax.tree.map(lambda b: b[0], batches)
+    shapes, _, after = jax.eval_shape(evaluate, carried, first)
+    carried = jax.tree.map(lambda c, a: varying_along(c, varying_axes(a)), carried, after)
     (carried, total), aux = jax.lax.scan(one_more, (carried, wide_zeros(shapes)), batches)
     return cast_like(jax.tree.map(lambda s: s / count, total), shapes), aux, carried

@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from mu2_optax._sharding import explicit_sharding, varying_along, varying_axes
+
 
 def stored_copy(params: Any, state_dtype: Any, *, exact: bool = False) -> Any:
     """Copies ``params`` into the dtypes of a state; ``exact`` keeps every bit of wider params.
@@ -28,10 +30,14 @@ def stored_zeros(params: Any, state_dtype: Any) -> Any:
 
 
 def wide_zeros(shapes: Any) -> Any:
-    """Zeros to sum arrays of these shapes in, at least in float32."""
-    return jax.tree.map(
-        lambda s: jnp.zeros(s.shape, jnp.promote_types(s.dtype, jnp.float32)), shapes
-    )
+    """Zeros to sum arrays of these shapes in, at least in float32, and placed as they are."""
+
+    def zeros(s: Any) -> jax.Array:
+        dtype = jnp.promote_types(s.dtype, jnp.float32)
+        total = jnp.zeros(s.shape, dtype, device=explicit_sharding(s))
+        return varying_along(total, varying_axes(s))
+
+    return jax.tree.map(zeros, shapes)
 
 
 def stored_average(params: Any, state_dtype: Any) -> Any:
@@ -48,18 +54,28 @@ def stored_average(params: Any, state_dtype: Any) -> Any:
 def refined(params: Any, stored: Any) -> Any:
     """``params`` in full precision, with the bits that ``stored`` remembers below their last place.
 
-    Where the two are further apart than rounding explains, something else has moved the params
-    (weight decay after the optimizer, a restored checkpoint), and the params win.
+    Params that are not the rounded average were moved by something else (weight decay after the
+    optimizer, a restored checkpoint), and then the params win.
     """
     if stored is None:
         return params
 
     def refine(p: jax.Array, x: jax.Array) -> jax.Array:
         p_wide = jnp.asarray(p).astype(x.dtype)
-        rounding = jnp.finfo(jnp.result_type(p)).eps * jnp.abs(x)
-        return jnp.where(jnp.abs(x - p_wide) <= rounding, x, p_wide)
+        return jnp.where(p_wide == rounded(x, jnp.result_type(p)), x, p_wide)
 
     return jax.tree.map(refine, params, stored)
+
+
+def rounded(x: jax.Array, dtype: Any) -> jax.Array:
+    """``x`` in its own dtype, rounded to a narrower one.
+
+    XLA may drop two conversions that undo each other, and with them the rounding.
+    """
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        return x.astype(dtype).astype(x.dtype)
+    narrow = jnp.finfo(dtype)
+    return jax.lax.reduce_precision(x, narrow.nexp, narrow.nmant)
 
 
 def widened(tree: Any) -> Any:
@@ -70,6 +86,13 @@ def widened(tree: Any) -> Any:
 def cast_like(tree: Any, reference: Any) -> Any:
     """``tree`` in the dtypes of ``reference``."""
     return jax.tree.map(lambda a, r: jnp.asarray(a).astype(jnp.result_type(r)), tree, reference)
+
+
+def copied_like(tree: Any, reference: Any) -> Any:
+    """``tree`` in the dtypes of ``reference``, in buffers of its own."""
+    return jax.tree.map(
+        lambda a, r: jnp.array(a, dtype=jnp.result_type(r), copy=True), tree, reference
+    )
 
 
 def scaled(weight: jax.Array, tree: Any) -> Any:
@@ -88,6 +111,16 @@ def squared_norms(tree: Any) -> jax.Array:
 def inverse_or_zero(norm: jax.Array) -> jax.Array:
     """1/norm, and 0 for a norm of zero."""
     return jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
+
+
+def gathered(scalars: Any) -> jax.Array:
+    """The leaves of a tree of scalars as one vector, to be reduced to what every leaf then reads.
+
+    Without the barrier, XLA writes the reduction of n scalars as a chain of n operations, and on a
+    CPU it repeats such a chain in each of the n leaves that read the result: the time to compile
+    grows with the square of n. A reduction of one vector is computed once.
+    """
+    return jax.lax.optimization_barrier(jnp.stack(jax.tree.leaves(scalars)))
 
 
 def add(a: Any, b: Any) -> Any:

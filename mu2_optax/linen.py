@@ -8,7 +8,7 @@ Two lines change::
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeAlias
 
 import jax
@@ -17,10 +17,12 @@ import optax
 
 from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._checks import check_callable
-from mu2_optax._same_sample import scan_microbatches
+from mu2_optax._same_sample import GradFn, scan_microbatches
+from mu2_optax._sharding import device_mean, varying_along
 
 try:
     from flax import linen
+    from flax.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
     from flax.training import train_state
 except ImportError as error:
     raise ImportError("`mu2_optax.linen` needs Flax: pip install 'mu2-optax[flax]'") from error
@@ -87,7 +89,7 @@ class TrainState(train_state.TrainState):
           that a checkpoint restores into a new state as it was.
         """
         step = jnp.zeros([], jnp.int32)
-        opt_state = tx.init(params)
+        opt_state = tx.init(_optimized(params))
         return cls(
             step=step, apply_fn=apply_fn, params=params, tx=tx, opt_state=opt_state, **fields
         )
@@ -102,7 +104,9 @@ class TrainState(train_state.TrainState):
             ``batch_stats``.
 
         Returns:
-          The state after the step.
+          The state after the step. As in Flax, the collection of params that is overwritten with
+          its gradient (the scales of fp8 layers) is not the optimizer's; it is the same in every
+          evaluation of a step.
         """
         fields = {field.name for field in dataclasses.fields(self)}
         unknown = sorted(kwargs.keys() - fields - _EXTRA_ARGS)
@@ -115,17 +119,30 @@ class TrainState(train_state.TrainState):
         extra_args = {name: kwargs[name] for name in kwargs.keys() - fields}
         replaced = {name: kwargs[name] for name in kwargs.keys() & fields}
         update = optax.with_extra_args_support(self.tx).update
-        updates, opt_state = update(grads, self.opt_state, self.params, **extra_args)
+        if OVERWRITE_WITH_GRADIENT in grads and "grad_fn" in extra_args:
+            extra_args["grad_fn"] = _of_the_optimized(extra_args["grad_fn"], self.params)
+        if OVERWRITE_WITH_GRADIENT in grads and "prev_grads" in extra_args:
+            extra_args["prev_grads"] = _optimized(extra_args["prev_grads"])
+        params = _optimized(self.params)
+        updates, opt_state = update(_optimized(grads), self.opt_state, params, **extra_args)
+        params = optax.apply_updates(params, updates)
+        if OVERWRITE_WITH_GRADIENT in grads:
+            overwritten = grads[OVERWRITE_WITH_GRADIENT]
+            params = {"params": params, OVERWRITE_WITH_GRADIENT: overwritten}
         return self.replace(
             step=self.step + 1,
-            params=optax.apply_updates(self.params, updates),
+            params=params,
             opt_state=opt_state,
             **replaced,
         )
 
 
 def value_and_grad(
-    loss_fn: Callable[..., Any], *, has_aux: bool = False, accumulate: bool = False
+    loss_fn: Callable[..., Any],
+    *,
+    has_aux: bool = False,
+    accumulate: bool = False,
+    axis_name: str | None = None,
 ) -> ValueAndGrad:
     r"""``jax.value_and_grad`` that can be evaluated again on the same sample.
 
@@ -143,6 +160,9 @@ def value_and_grad(
       accumulate: Whether every array among the other arguments has a leading axis that counts
         microbatches (one key for each, too). They are evaluated one after another, in the memory
         of one. The loss and the gradients are means; auxiliary data keep the leading axis.
+      axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one.
+        The loss and the gradients are then means over its devices, in every evaluation; auxiliary
+        data are those of each device. A ``pmean`` of the gradients after that changes nothing.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
@@ -167,18 +187,21 @@ def value_and_grad(
     def evaluate(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
         def once(point: Any, sample: Any) -> tuple[Any, Any]:
             args, kwargs = sample
-            return value_and_grad(point, *args, **kwargs)
+            axes = () if axis_name is None else (axis_name,)
+            return value_and_grad(varying_along(point, axes), *args, **kwargs)
+
+        def microbatch(point: Any, nothing: Any, batch: Any) -> tuple[Any, Any, Any]:
+            result, grads = once(point, batch)
+            value, aux = result if has_aux else (result, None)
+            return (value, grads), aux, nothing
 
         def whole(point: Any, sample: Any) -> tuple[Any, Any]:
-            if not accumulate:
-                return once(point, sample)
-
-            def microbatch(nothing: Any, batch: Any) -> tuple[Any, Any, Any]:
-                result, grads = once(point, batch)
-                value, aux = result if has_aux else (result, None)
-                return (value, grads), aux, nothing
-
-            (value, grads), aux, _ = scan_microbatches(microbatch, None, sample)
+            evaluate = functools.partial(microbatch, point)
+            if accumulate:
+                means, aux, _ = scan_microbatches(evaluate, None, sample)
+            else:
+                means, aux, _ = evaluate(None, sample)
+            value, grads = device_mean(means, axis_name)
             return ((value, aux) if has_aux else value), grads
 
         def grad_fn(point: Any, sample: Any) -> Any:
@@ -254,6 +277,17 @@ def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Ite
         return result[1]["batch_stats"]
 
     return mean_over(functools.partial(statistics, blank), batches)
+
+
+def _optimized(tree: Any) -> Any:
+    """The part that the optimizer moves: all but what Flax overwrites with its gradient."""
+    overwritten = isinstance(tree, Mapping) and OVERWRITE_WITH_GRADIENT in tree
+    return tree["params"] if overwritten else tree
+
+
+def _of_the_optimized(grad_fn: GradFn, params: Any) -> GradFn:
+    """``grad_fn`` as a function of the part that the optimizer moves; the rest is the sample's."""
+    return lambda point, batch: _optimized(grad_fn({**params, "params": point}, batch))
 
 
 def _running(norm: linen.BatchNorm) -> dict[str, Any]:

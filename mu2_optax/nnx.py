@@ -15,6 +15,7 @@ import jax
 from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._checks import check_callable
 from mu2_optax._same_sample import scan_microbatches
+from mu2_optax._sharding import device_mean, varying_along
 
 try:
     from flax import nnx
@@ -35,6 +36,7 @@ def value_and_grad(
     argnums: int | nnx.DiffState = 0,
     has_aux: bool = False,
     accumulate: bool = False,
+    axis_name: str | None = None,
 ) -> ValueAndGrad:
     r"""``nnx.value_and_grad`` that can be evaluated again on the same sample.
 
@@ -57,6 +59,9 @@ def value_and_grad(
         microbatches. They are evaluated one after another, in the memory of one, and modules and
         generators advance from each to the next. The loss and the gradients are means; auxiliary
         data keep the leading axis.
+      axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one.
+        The loss and the gradients are then means over its devices, in every evaluation; statistics and
+        auxiliary data are those of each device. A ``pmean`` of the gradients after that changes nothing.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
@@ -86,32 +91,41 @@ def value_and_grad(
     check_callable("loss_fn", loss_fn, "loss_fn(model, batch)")
     place, wrt = _differentiated(argnums)
 
+    axes = () if axis_name is None else (axis_name,)
+    plain = not accumulate and axis_name is None  # then Flax's own makes the first evaluation
+
     def evaluate(*args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
-        graphdef, *states = nnx.split((args, kwargs), nnx.Variable, ...)
-        sample = tuple(nnx.as_pure(state) for state in states)
+        graphdef, *states = nnx.split((args, kwargs), wrt, nnx.Variable, ...)
+        fixed, *sample = (nnx.as_pure(state) for state in states)
 
         def once(point: Any, variables: Any, arrays: Any) -> tuple[Any, Any, Any]:
             def loss(point: Any) -> tuple[Any, Any]:
-                args, kwargs = nnx.merge(graphdef, variables, arrays)
+                args, kwargs = nnx.merge(graphdef, fixed, variables, arrays)
                 nnx.update(args[place], point)
                 out = loss_fn(*args, **kwargs)
                 value, aux = out if has_aux else (out, None)
-                return value, (aux, nnx.as_pure(nnx.state((args, kwargs), nnx.Variable)))
+                _, _, after, _ = nnx.split((args, kwargs), wrt, nnx.Variable, ...)
+                return value, (aux, nnx.as_pure(after))
 
-            (value, (aux, after)), grads = jax.value_and_grad(loss, has_aux=True)(point)
+            differentiate = jax.value_and_grad(loss, has_aux=True)
+            (value, (aux, after)), grads = differentiate(varying_along(point, axes))
+            if not plain:
+                _check_same_variables(after, variables)
             return (value, grads), aux, after
 
         def whole(point: Any, sample: Any) -> tuple[Any, Any, Any]:
-            if not accumulate:
-                return once(point, *sample)
-            return scan_microbatches(functools.partial(once, point), *sample)
+            evaluate = functools.partial(once, point)
+            means, aux, after = (
+                scan_microbatches(evaluate, *sample) if accumulate else evaluate(*sample)
+            )
+            return device_mean(means, axis_name), aux, after
 
         def grad_fn(point: Any, sample: Any) -> Any:
             (_, grads), _, _ = whole(point, sample)
             return grads
 
-        again = {"grad_fn": grad_fn, "batch": sample}
-        if not accumulate:
+        again = {"grad_fn": grad_fn, "batch": tuple(sample)}
+        if plain:
             first = nnx.value_and_grad(loss_fn, argnums=argnums, has_aux=has_aux)
             return *first(*args, **kwargs), again
         params = nnx.state(args[place], wrt)
@@ -184,6 +198,17 @@ def _differentiated(argnums: Any) -> tuple[int, Any]:
         f"`argnums` must be the position of one model or an nnx.DiffState, got {argnums!r}; put "
         "several models into one, for example nnx.List([...])."
     )
+
+
+def _check_same_variables(after: Any, before: Any) -> None:
+    ours: object = jax.tree.structure(after)
+    theirs: object = jax.tree.structure(before)
+    if ours != theirs:
+        raise ValueError(
+            "`loss_fn` must leave the model with the variables that it had, under `accumulate` and "
+            f"`axis_name`, got {ours}, expected {theirs}; if it sows, pop that before it returns, "
+            "and return it as auxiliary data: `nnx.pop(model, nnx.Intermediate)`."
+        )
 
 
 def _as_variables(grads: Any, params: Any) -> Any:

@@ -34,7 +34,7 @@ class StopReason(enum.IntEnum):
 
     Attributes:
       TOLERANCE: The norm stayed at or below the tolerance for ``patience`` steps.
-      MAX_STEPS: The steps were used up.
+      MAX_STEPS: The steps, or the batches, were used up.
       NONFINITE: The norm became NaN or infinite.
     """
 
@@ -153,7 +153,8 @@ def run_until(
       batches: A function from the step count (a traced int32 that starts at 0) to a batch, or a
         tree of stacked batches with a leading axis that counts the steps.
       tolerance: What the norm is compared with; a number or a tracer.
-      max_steps: The largest number of steps; a number or a tracer.
+      max_steps: The largest number of steps; a number or a tracer. More than there are stacked
+        batches is an error, if it can be seen; a tracer's run ends with the batches.
       patience: For how many steps in a row the norm must be small. One small norm may be chance,
         above all in the first steps, where the estimate is as noisy as a gradient.
       norm: A function from the state to the number that is compared; by default the norm of d.
@@ -186,14 +187,13 @@ def run_until(
     check_callable("norm", norm, "mu2_optax.stopping.estimate_norm")
     check_nonnegative("tolerance", tolerance, "it is compared with a norm.")
     check_iterations("patience", patience)
-    if not isinstance(max_steps, jax.Array):
-        check_iterations("max_steps", max_steps)
-    batch_at = _batch_at(batches, max_steps)
+    max_steps = _concrete(max_steps)
+    batch_at, most = _batch_at(batches, max_steps)
     start = jax.eval_shape(norm, state)  # also raises here if the state holds no estimate
 
     def go_on(carry: tuple[Any, ...]) -> jax.Array:
         _, _, count, small, value = carry
-        return (count < max_steps) & (small < patience) & ~_broken(count, value)
+        return (count < most) & (small < patience) & ~_broken(count, value)
 
     def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         params, state, count, small, _ = carry
@@ -266,9 +266,20 @@ def _broken(count: jax.Array, value: jax.Array) -> jax.Array:
     return (count > 0) & ~jnp.isfinite(value)
 
 
-def _batch_at(batches: Any, max_steps: Any) -> Callable[[jax.Array], Any]:
+def _concrete(max_steps: Any) -> Any:
+    """A Python integer, checked, unless it is a tracer."""
+    if isinstance(max_steps, jax.core.Tracer):
+        return max_steps
+    if isinstance(max_steps, jax.Array) and jnp.issubdtype(max_steps.dtype, jnp.integer):
+        max_steps = max_steps.item()
+    check_iterations("max_steps", max_steps)
+    return int(max_steps)
+
+
+def _batch_at(batches: Any, max_steps: Any) -> tuple[Callable[[jax.Array], Any], Any]:
+    """A function from the step count to a batch, and the largest number of steps it is good for."""
     if callable(batches):
-        return batches
+        return batches, max_steps
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(batches)]
     lengths = {shape[0] if shape else 0 for shape in shapes}
     if len(lengths) != 1 or (isinstance(max_steps, int) and max_steps > min(lengths)):
@@ -278,4 +289,5 @@ def _batch_at(batches: Any, max_steps: Any) -> Callable[[jax.Array], Any]:
             f"{shapes}; to go through n batches again and again, pass "
             "`lambda count: jax.tree.map(lambda a: a[count % n], batches)`."
         )
-    return lambda count: jax.tree.map(lambda a: a[count], batches)
+    most = jnp.minimum(max_steps, lengths.pop())
+    return lambda count: jax.tree.map(lambda a: a[count], batches), most

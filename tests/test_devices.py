@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cnn import LinenCNN, assert_close, batches, cross_entropy, linen_variables
+from cnn import LinenCNN, assert_close, batches, cross_entropy, linen_variables, nnx_model
 from flax import nnx
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from train_as_one_of_two import (
     EXAMPLES,
     OPTIMIZERS,
@@ -156,21 +156,32 @@ def test_fully_sharded_nnx_equals_one_device():
     assert bytes_on_each_device(state) == {sum(leaf.nbytes for leaf in state) // 8}
 
 
-def test_shard_map_with_the_mean_inside_grad_fn_equals_one_device():
+def varying(params):
+    if hasattr(jax.lax, "pcast"):
+        return jax.lax.pcast(params, "all", to="varying")
+    return jax.lax.pvary(params, "all")
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+@pytest.mark.parametrize("microbatches", [None, 2])
+def test_shard_map_with_the_mean_inside_grad_fn_equals_one_device(check_vma, microbatches):
     tx = OPTIMIZERS["mu2_sgd"]
     one, _, _ = distributed.train(3, tx, jax.devices()[:1])
-    mesh = all_devices()
+    of_one_device = jax.grad(distributed.loss_fn)
+    spec = PartitionSpec("all")
+    if microbatches:
+        of_one_device, spec = mu2_optax.accumulate(of_one_device), PartitionSpec(None, "all")
 
     def grad_fn(params, batch):
-        return jax.lax.pmean(jax.grad(distributed.loss_fn)(params, batch), "all")
+        return jax.lax.pmean(of_one_device(varying(params), batch), "all")
 
     @jax.jit
     @functools.partial(
         jax.shard_map,
-        mesh=mesh,
-        in_specs=(PartitionSpec(), PartitionSpec(), PartitionSpec("all")),
+        mesh=all_devices(),
+        in_specs=(PartitionSpec(), PartitionSpec(), spec),
         out_specs=PartitionSpec(),
-        check_vma=False,
+        check_vma=check_vma,
     )
     def step(params, state, batch):
         grads = grad_fn(params, batch)
@@ -181,8 +192,113 @@ def test_shard_map_with_the_mean_inside_grad_fn_equals_one_device():
     state = tx.init(params)
     for number in range(3):
         batch = jax.tree.map(jnp.asarray, distributed.global_batch(number))
+        if microbatches:
+            batch = jax.tree.map(lambda a: a.reshape(microbatches, -1, *a.shape[1:]), batch)
         params, state = jax.block_until_ready(step(params, state, batch))
     assert_close(params, one, 1e-5)
+
+
+PARALLEL = {
+    "shard_map": lambda step: jax.jit(over_eight(step)),
+    "shard_map, unchecked": lambda step: jax.jit(over_eight(step, check_vma=False)),
+    "pmap": lambda step: pmapped(step),
+}
+
+
+def over_eight(step, **options):
+    return jax.shard_map(
+        step,
+        mesh=all_devices(),
+        in_specs=(PartitionSpec(), PartitionSpec("all")),
+        out_specs=PartitionSpec(),
+        **options,
+    )
+
+
+def pmapped(step):
+    """A pmap of eight, called like the others: with one state and one global batch."""
+    each = jax.pmap(step, axis_name="all", in_axes=(None, 0), out_axes=None)
+    return lambda state, batch: each(
+        state, jax.tree.map(lambda a: a.reshape(8, -1, *a.shape[1:]), batch)
+    )
+
+
+@pytest.mark.parametrize("how", PARALLEL)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_the_step_of_flax_imagenet_with_its_own_pmean_equals_one_device(how, accumulate):
+    """The form of flax/examples/imagenet/train.py, BatchNorm left out: it is of each device."""
+    tx = mu2_optax.mu2_sgd(0.5, mu2_optax.fixed_momentum(beta=0.1))
+    variables = linen_variables(batch_norm=False)
+    one = eight = mu2_optax.linen.TrainState.create(
+        apply_fn=LinenCNN(batch_norm=False).apply, tx=tx, **variables
+    )
+
+    def train_step(state, batch, axis_name=None, accumulate=False):
+        def loss_fn(params, batch):
+            logits = state.apply_fn({"params": params}, batch["image"])
+            return cross_entropy(logits, batch), logits
+
+        evaluate = mu2_optax.linen.value_and_grad(
+            loss_fn, has_aux=True, axis_name=axis_name, accumulate=accumulate
+        )
+        if accumulate:
+            batch = jax.tree.map(lambda a: a.reshape(2, -1, *a.shape[1:]), batch)
+        (loss, _), grads, again = evaluate(state.params, batch)
+        if axis_name:
+            grads = jax.lax.pmean(grads, axis_name)
+        return state.apply_gradients(grads=grads, **again), loss
+
+    over_one = jax.jit(train_step)
+    over_many = PARALLEL[how](functools.partial(train_step, axis_name="all", accumulate=accumulate))
+    for batch in batches(5):
+        one, expected = over_one(one, batch)
+        eight, loss = jax.block_until_ready(over_many(eight, batch))
+        np.testing.assert_allclose(loss, expected, atol=1e-5)
+    assert_close(eight.params, one.params, 1e-5)
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_an_nnx_step_inside_shard_map_equals_one_device(check_vma):
+    tx = mu2_optax.mu2_sgd(0.5, mu2_optax.fixed_momentum(beta=0.1))
+    one, eight = nnx_model(batch_norm=False), nnx_model(batch_norm=False)
+    of_one, of_eight = (nnx.Optimizer(model, tx, wrt=nnx.Param) for model in (one, eight))
+
+    def train_step(model, optimizer, batch, axis_name=None):
+        loss_fn = lambda model, batch: cross_entropy(model(batch["image"]), batch)
+        evaluate = mu2_optax.nnx.value_and_grad(loss_fn, axis_name=axis_name)
+        loss, grads, again = evaluate(model, batch)
+        optimizer.update(model, grads, **again)
+        return loss
+
+    graphdef, values = nnx.split((eight, of_eight))
+
+    @jax.jit
+    def over_eight_devices(values, batch):
+        def step(values, batch):
+            model, optimizer = nnx.merge(graphdef, values)
+            loss = train_step(model, optimizer, batch, "all")
+            return nnx.state((model, optimizer)), loss
+
+        return over_eight(step, check_vma=check_vma)(values, batch)
+
+    for batch in batches(5):
+        expected = nnx.jit(train_step)(one, of_one, batch)
+        values, loss = jax.block_until_ready(over_eight_devices(values, batch))
+        np.testing.assert_allclose(loss, expected, atol=1e-5)
+    eight, _ = nnx.merge(graphdef, values)
+    ours, theirs = (nnx.as_pure(nnx.state(model, nnx.Param)) for model in (eight, one))
+    assert_close(ours, theirs, 1e-5)
+
+
+def test_accumulation_on_an_explicit_mesh_keeps_the_sharding():
+    mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
+    grad_fn = mu2_optax.accumulate(jax.grad(lambda x, z: jnp.sum((x - z) ** 2)))
+    x, z = jnp.arange(8.0), jnp.ones((2, 8))
+    with jax.set_mesh(mesh):
+        sharded = jax.device_put(x, NamedSharding(mesh, PartitionSpec("all")))
+        found = jax.jit(grad_fn)(sharded, z)
+        assert jax.typeof(found) == jax.typeof(sharded)
+    np.testing.assert_allclose(found, grad_fn(x, z))
 
 
 def run(script, *args, devices=1):

@@ -12,6 +12,7 @@ from flax import nnx
 
 import mu2_optax
 import mu2_optax.linen
+import mu2_optax.lmo
 import mu2_optax.nnx
 
 STEPS, FAULTS, SEEDS = 200, 20, 16
@@ -106,6 +107,39 @@ def test_a_diverging_loss_is_inf_in_the_metrics_and_no_exception(guarded):
         losses.append(float(loss))
     assert losses[0] < np.inf
     assert np.inf in losses
+
+
+def compiled_lines(tx, leaves):
+    """The lines of the compiled program of one step: what the time to compile grows with."""
+    params = {str(number): jnp.ones((8, 8)) for number in range(leaves)}
+
+    def step(params, state, target):
+        grad_fn = jax.grad(lambda p, z: sum(jnp.sum((v - z) ** 2) for v in p.values()))
+        grads = grad_fn(params, target)
+        return tx.update(grads, state, params, grad_fn=grad_fn, batch=target)
+
+    return jax.jit(step).lower(params, tx.init(params), 1.0).compile().as_text().count("\n")
+
+
+WHOLE_TREE = {
+    "reject_nonfinite": mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1)),
+    "l2 projection": mu2_optax.mu2_sgd(0.1, projection=mu2_optax.onto_l2_ball(1.0)),
+    "l2 oracle": mu2_optax.mu2_frank_wolfe(mu2_optax.lmo.l2_ball(1.0)),
+    "l1 oracle": mu2_optax.mu2_frank_wolfe(mu2_optax.lmo.l1_ball(1.0)),
+    "simplex oracle": mu2_optax.mu2_frank_wolfe(mu2_optax.lmo.simplex()),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_TREE)
+def test_what_depends_on_all_leaves_compiles_in_time_linear_in_their_number(name):
+    tx = WHOLE_TREE[name]
+    assert compiled_lines(tx, 80) < 1.1 * (80 / 20) * compiled_lines(tx, 20)
+
+
+def test_the_guard_compiles_to_little_more_than_that_of_optax():
+    inner = mu2_optax.mu2_sgd(0.1)
+    ours = compiled_lines(mu2_optax.reject_nonfinite(inner), 80)
+    assert ours < 2 * compiled_lines(optax.apply_if_finite(inner, 5), 80)
 
 
 def broken_batches():

@@ -16,6 +16,7 @@ from cnn import (
     linen_variables,
     split,
 )
+from flax.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
 
 import mu2_optax
 import mu2_optax.linen as mu2_linen
@@ -188,6 +189,35 @@ def test_fields_of_a_subclass_are_replaced():
     state = Counted.create(apply_fn=None, params=params, tx=mu2_optax.mu2_sgd(0.1))
     state = state.apply_gradients(grads=params, prev_grads=params, seen=16)
     assert state.seen == 16
+
+
+@pytest.mark.parametrize("given", ["grad_fn", "prev_grads"])
+def test_what_flax_overwrites_with_its_gradient_is_not_moved_by_the_optimizer(given):
+    params = {"params": {"w": jnp.ones(2)}, OVERWRITE_WITH_GRADIENT: {"scale": jnp.ones(1)}}
+    tx = mu2_optax.mu2_sgd(0.1, mu2_optax.fixed_momentum(beta=0.3))
+    state = mu2_linen.TrainState.create(apply_fn=None, params=params, tx=tx)
+    plain, plain_state = params["params"], tx.init(params["params"])
+    assert jax.tree.structure(state.opt_state) == jax.tree.structure(plain_state)
+
+    def loss_fn(params, z):
+        scale = params[OVERWRITE_WITH_GRADIENT]["scale"]
+        moved = jnp.sum((params["params"]["w"] - z) ** 2)
+        return moved + jnp.sum(scale * jax.lax.stop_gradient(scale + 1.0))
+
+    grad_fn = jax.grad(lambda p, z: jnp.sum((p["w"] - z) ** 2))
+    for number in range(1, 4):
+        z = float(number)
+        _, grads, again = mu2_linen.value_and_grad(loss_fn)(state.params, z)
+        if given == "prev_grads":
+            previous = {**state.params, "params": state.opt_state.x}
+            again = {"prev_grads": jax.grad(loss_fn)(previous, z)}
+        state = state.apply_gradients(grads=grads, **again)
+        updates, plain_state = tx.update(
+            grad_fn(plain, z), plain_state, plain, grad_fn=grad_fn, batch=z
+        )
+        plain = optax.apply_updates(plain, updates)
+        assert_close(state.params["params"], plain, 1e-6)
+        np.testing.assert_array_equal(state.params[OVERWRITE_WITH_GRADIENT]["scale"], number + 1.0)
 
 
 def test_a_misspelled_field_is_an_error():

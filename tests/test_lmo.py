@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 from jax.flatten_util import ravel_pytree
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import mu2_optax
 from mu2_optax import frank_wolfe, lmo, mu2_frank_wolfe
@@ -237,3 +238,29 @@ def test_a_nan_gradient_is_rejected_and_the_run_goes_on():
     (x, state), _ = run(tx, GRAD, jnp.zeros(5), batches)
     assert int(state.total) == 1
     assert bool(jnp.all(jnp.isfinite(x)))
+
+
+@pytest.mark.parametrize(
+    "oracle",
+    [
+        lmo.l2_ball(2.0),
+        lmo.linf_ball(2.0),
+        lmo.l1_ball(2.0),
+        lmo.simplex(),
+        lmo.spectral_ball(2.0),
+        lmo.spectral_ball(2.0, how="newton_schulz"),
+    ],
+    ids=["l2", "linf", "l1", "simplex", "svd", "newton_schulz"],
+)
+@pytest.mark.parametrize("spec", [PartitionSpec("all"), PartitionSpec(None, "all")])
+@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f], ids=["jit", "eager"])
+def test_an_explicit_mesh_gives_the_point_of_one_device_in_the_sharding_of_the_params(
+    oracle, spec, wrap
+):
+    mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
+    d = {"a": jax.random.normal(jax.random.key(0), (8, 16)), "b": jnp.ones((16, 8))}
+    sharded = jax.device_put(d, NamedSharding(mesh, spec))
+    found = wrap(oracle)(sharded)
+    for name, expected in oracle(d).items():
+        assert jax.typeof(found[name]) == jax.typeof(sharded[name])
+        np.testing.assert_allclose(found[name], expected, atol=1e-5)

@@ -75,3 +75,84 @@ def test_the_memory_of_a_state_is_what_the_documentation_says(
     assert bytes_per_parameter(jnp.float32, None) == in_float32
     assert bytes_per_parameter(jnp.bfloat16, None) == in_bfloat16
     assert bytes_per_parameter(jnp.bfloat16, jnp.bfloat16) == narrow
+
+
+def outside(params):
+    """What someone else does to the params between steps: less than one last place of bfloat16."""
+    return jax.tree.map(lambda p: (0.994 * p).astype(p.dtype), params)
+
+
+@pytest.mark.parametrize("how", ["eager", "jit", "scan", "vmap"])
+@pytest.mark.parametrize("optimizer", [mu2_optax.mu2_sgd, mu2_optax.mu2_extra_sgd])
+def test_a_small_change_from_outside_in_every_step_is_kept(optimizer, how):
+    tx = optimizer(0.0, mu2_optax.fixed_momentum(gamma=0.0))
+    steps = 20 if how == "eager" else 300
+    start = jnp.array([1.0, -3.0, 0.7], jnp.bfloat16)
+    grad_fn = lambda params, batch: jnp.zeros_like(params)
+
+    def step(carry, _):
+        params, state = carry
+        updates, state = tx.update(0 * params, state, params, grad_fn=grad_fn, batch=())
+        return (outside(optax.apply_updates(params, updates)), state), None
+
+    def run(start):
+        first = (start, tx.init(start))
+        if how in ("scan", "vmap"):
+            return jax.lax.scan(step, first, length=steps)[0][0]
+        one = jax.jit(step, donate_argnums=0) if how == "jit" else step
+        carry = jax.tree.map(jnp.copy, first)
+        for _ in range(steps):
+            carry, _ = one(carry, None)
+        return carry[0]
+
+    expected = start
+    for _ in range(steps):
+        expected = outside(expected)
+    if how == "vmap":
+        start, expected = jnp.stack([start, start]), jnp.stack([expected, expected])
+    found = {"scan": jax.jit(run), "vmap": jax.jit(jax.vmap(run))}.get(how, run)(start)
+    np.testing.assert_array_equal(found.astype(float), expected.astype(float))
+
+
+@pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
+@pytest.mark.parametrize("how", ["eager", "jit", "jit of the update alone"])
+def test_undisturbed_params_are_the_rounded_average_of_full_precision(narrow, how):
+    """The average of the iterates in NumPy, in float32, while the params are rounded to ``narrow``."""
+    gamma, w, x = 0.02, np.float32([2.0, 3.1, 0.7]), np.float32([1.0, 1.0, 1.0])
+    tx = mu2_optax.anytime(optax.sgd(1.0), gamma)
+    params = jnp.asarray(x, narrow)
+    state = tx.init(params)
+    move = lambda params, state, grads: tx.update(grads, state, params)
+    apply = optax.apply_updates
+    if how != "eager":
+        move = jax.jit(move)
+
+    def both(params, state, grads):
+        updates, state = tx.update(grads, state, params)
+        return apply(params, updates), state
+
+    grads = jnp.asarray(x - w, narrow)
+    w = x - np.asarray(grads, np.float32)
+    for number in range(100):
+        if how == "jit":
+            params, state = jax.jit(both)(params, state, grads)
+        else:
+            updates, state = move(params, state, grads)
+            params = apply(params, updates)
+        x = x + np.float32(gamma) * (w - x)
+        grads = jnp.zeros_like(grads)
+        np.testing.assert_array_equal(params, jnp.asarray(state.x).astype(narrow))
+        np.testing.assert_allclose(state.x, x, rtol=1e-5, atol=1e-6, err_msg=f"step {number}")
+
+
+def test_the_state_of_an_eager_step_survives_the_donation_of_the_params():
+    grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
+    for tx in (mu2_optax.mu2_sgd(0.1), mu2_optax.mu2_extra_sgd(0.1), mu2_optax.storm(0.1, 0.5)):
+        params = jnp.ones(3)
+        state = tx.init(params)
+        apply = jax.jit(optax.apply_updates, donate_argnums=0)
+        for _ in range(2):
+            grads = grad_fn(params, 3.0)
+            updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=3.0)
+            params = apply(params, updates)
+        assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(state))

@@ -291,6 +291,30 @@ def test_the_model_may_be_any_argument_beside_plain_ones():
     assert_close(nnx.as_pure(grads), again["grad_fn"](point, again["batch"]), 1e-6)
 
 
+class Sowing(nnx.Module):
+    def __init__(self):
+        self.w = nnx.Param(jnp.ones(3))
+
+    def __call__(self, x):
+        self.sow(nnx.Intermediate, "activations", x * self.w[...])
+        return jnp.sum(x * self.w[...])
+
+
+@pytest.mark.filterwarnings("ignore:.*Module.sow:DeprecationWarning")
+def test_what_is_sown_over_microbatches_is_an_error_that_says_how_to_return_it():
+    evaluate = mu2_nnx.value_and_grad(lambda model, x: model(x), accumulate=True)
+    with pytest.raises(ValueError, match=r"`loss_fn` must leave .* `nnx.pop\(model"):
+        evaluate(Sowing(), jnp.ones((4, 3)))
+
+    def popping(model, x):
+        loss = model(x)
+        return loss, nnx.as_pure(nnx.pop(model, nnx.Intermediate))
+
+    evaluate = mu2_nnx.value_and_grad(popping, has_aux=True, accumulate=True)
+    (_, sown), _, _ = evaluate(Sowing(), jnp.arange(12.0).reshape(4, 3))
+    np.testing.assert_array_equal(sown["activations"][0], jnp.arange(12.0).reshape(4, 3))
+
+
 def test_plain_optimizers_take_the_same_step():
     model = nnx_model()
     optimizer = nnx.Optimizer(model, optax.adam(0.1), wrt=nnx.Param)

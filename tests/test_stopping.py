@@ -189,6 +189,39 @@ def test_traces_the_step_once_and_takes_traced_limits():
     assert first <= 2
 
 
+def test_traced_limits_end_with_the_stacked_batches():
+    batches = jnp.arange(5.0)
+    step = lambda params, state, batch: (params + batch, state + 1.0)
+
+    def run(max_steps):
+        return run_until(
+            step, 0.0, 1.0, batches, tolerance=0.0, max_steps=max_steps, norm=lambda state: state
+        )
+
+    result = jax.jit(run)(jnp.int32(8))
+    assert (int(result.steps), float(result.params)) == (5, 10.0)
+    assert int(result.reason) == StopReason.MAX_STEPS
+    assert int(jax.jit(run)(3).steps) == 3
+    np.testing.assert_array_equal(jax.vmap(run)(jnp.array([2, 9])).steps, [2, 5])
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int32, jnp.int32, np.uint8])
+def test_the_number_of_steps_may_be_any_integer(kind):
+    batches = jnp.arange(5.0)
+
+    def run(max_steps):
+        step = lambda params, state, batch: (params + batch, state + 1.0)
+        return run_until(
+            step, 0.0, 1.0, batches, tolerance=0.0, max_steps=max_steps, norm=lambda state: state
+        )
+
+    assert int(run(kind(4)).steps) == 4
+    with pytest.raises(ValueError, match="at least `max_steps` = 6 batches"):
+        run(kind(6))
+    with pytest.raises(ValueError, match="`max_steps` must be an integer of at least 1"):
+        run(kind(0))
+
+
 def test_bad_arguments_say_what_is_wrong():
     tx, params = mu2(), jnp.ones(4)
     step, state, batches = make_step(tx), tx.init(params), jnp.ones((20, 4))

@@ -14,7 +14,8 @@ from mu2_optax._checks import (
     check_nonnegative,
     check_params,
 )
-from mu2_optax._trees import add, cast_like, inverse_or_zero, scaled, widened
+from mu2_optax._sharding import explicit_sharding
+from mu2_optax._trees import add, cast_like, gathered, inverse_or_zero, scaled, widened
 from mu2_optax.lmo._oracle import Oracle
 
 
@@ -40,7 +41,12 @@ def l2_ball(radius: Any, center: Any = None) -> Oracle:
       Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
       <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
     """
-    return _oracle(lambda d: scaled(inverse_or_zero(optax.tree.norm(d)), d), radius, center)
+
+    def direction(d: Any) -> Any:
+        norms = gathered(jax.tree.map(optax.tree.norm, d))
+        return scaled(inverse_or_zero(jnp.linalg.norm(norms)), d)
+
+    return _oracle(direction, radius, center)
 
 
 def linf_ball(radius: Any, center: Any = None) -> Oracle:
@@ -197,10 +203,9 @@ def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
 
     def oracle(direction: Any) -> Any:
         d = widened(direction)
-        largest = optax.tree.norm(d, ord="inf")
-        unit = direction_of(
-            scaled(inverse_or_zero(largest), d)
-        )  # no norm below can over- or underflow
+        largest = jnp.max(gathered(jax.tree.map(lambda a: jnp.max(jnp.abs(a)), d)))
+        d = scaled(inverse_or_zero(largest), d)  # no norm below can over- or underflow
+        unit = _partitioned(direction_of)(d)
         vertex = scaled(jnp.where(jnp.isfinite(largest), -radius, jnp.nan), unit)
         if center is not None:
             check_like("center", center, direction, "It is a tree like the params.")
@@ -208,6 +213,22 @@ def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
         return cast_like(vertex, direction)
 
     return oracle
+
+
+def _partitioned(direction_of: Oracle) -> Oracle:
+    """``direction_of``, left to XLA's partitioner where the mesh has explicit axes.
+
+    Raveling a tree and factoring a matrix mix its axes, and have no sharding of their own to name.
+    """
+
+    def direction(d: Any) -> Any:
+        types = jax.tree.map(jax.typeof, d)
+        if any(explicit_sharding(a) is not None for a in jax.tree.leaves(types)):
+            shardings = jax.tree.map(lambda a: a.sharding, types)
+            return jax.sharding.auto_axes(direction_of, out_sharding=shardings)(d)
+        return direction_of(d)
+
+    return direction
 
 
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:

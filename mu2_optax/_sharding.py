@@ -1,0 +1,45 @@
+"""What the type of an array says about devices: an explicit sharding, and manual axes.
+
+On a mesh with explicit axes the type of an array has its sharding, and inside ``jax.shard_map`` the
+axes along which it varies; a loop needs both to stay as they are.
+"""
+
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, NamedSharding
+
+
+def explicit_sharding(array: Any) -> NamedSharding | None:
+    """The sharding that is a part of the type of an array or of its shape, if there is one."""
+    sharding = getattr(array, "sharding", None)
+    if isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types:
+        return sharding
+    return None
+
+
+def varying_axes(array: Any) -> frozenset[str]:
+    """The axes of a ``jax.shard_map`` along which an array, or what its shape stands for, varies."""
+    kind = array if hasattr(array, "weak_type") else jax.typeof(array)
+    manual = getattr(kind, "manual_axis_type", None)  # since JAX 0.10
+    axes = getattr(kind, "vma", None) if manual is None else manual.varying
+    return frozenset(axes or ())
+
+
+def varying_along(tree: Any, axes: Any) -> Any:
+    """``tree`` with every leaf marked as varying along ``axes``, with the same values."""
+
+    def mark(leaf: Any) -> Any:
+        missing = tuple(sorted(frozenset(axes) - varying_axes(leaf)))
+        if not missing:
+            return leaf
+        if hasattr(jax.lax, "pcast"):
+            return jax.lax.pcast(leaf, missing, to="varying")
+        return jax.lax.pvary(leaf, missing)  # before JAX 0.8.2
+
+    return jax.tree.map(mark, tree)
+
+
+def device_mean(tree: Any, axis_name: str | None) -> Any:
+    """The mean of each leaf over the devices of an axis; without an axis, ``tree`` as it is."""
+    return tree if axis_name is None else jax.lax.pmean(tree, axis_name)
