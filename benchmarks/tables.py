@@ -9,8 +9,9 @@ A table stands between two comments, the first of which says what it shows:
     <!-- end of table -->
 
 ``accuracy`` is the mean test accuracy over the seeds, a row per optimizer and a column per learning
-rate; ``measures`` has plateau width, stability ratio, learning-rate sensitivity and best accuracy,
-with ``budget=steps`` or ``budget=evaluations``. Both select by ``projection``.
+rate; ``measures`` has plateau width, stability ratio, learning-rate sensitivity and best accuracy.
+Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations`` where an optimizer
+was run for each.
 """
 
 import argparse
@@ -75,12 +76,13 @@ def render(text: str) -> str:
         options = dict(option.split("=") for option in match["options"].split())
         budget = options.pop("budget", None)
         results = load_results(ROOT / match["file"])
-        if match["kind"] == "accuracy" and budget is None:
-            chosen, table = select(results, **options), accuracy_table
-        elif match["kind"] == "measures" and budget in BUDGETS:
-            chosen, table = with_budget(results, budget, **options), measures_table
-        else:
+        table = {"accuracy": accuracy_table, "measures": measures_table}.get(match["kind"])
+        if table is None or budget not in (*BUDGETS, None):
             raise ValueError(f"no such table: {match['head'].strip()}")
+        if budget is None:
+            chosen = select(results, **options)
+        else:
+            chosen = with_budget(results, budget, **options)
         if not chosen:
             raise ValueError(f"{match['file']} has no results with {options}.")
         return match["head"] + table(chosen) + match["tail"]

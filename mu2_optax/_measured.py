@@ -73,7 +73,8 @@ class _Measured:
         new = ErrorMemory(innovation, level, noise, error)
         later = count > 0
         memory = jax.tree.map(lambda a, b: jnp.where(later, a, b), new, memory)
-        return jnp.where(later, beta, 1), memory
+        # Without the barrier, XLA computes all of this again in each leaf that reads its β.
+        return jax.lax.optimization_barrier(jnp.where(later, beta, 1)), memory
 
 
 def measured_beta() -> Weight:

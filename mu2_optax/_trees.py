@@ -105,7 +105,7 @@ def scaled(weight: jax.Array, tree: Any) -> Any:
 
 def squared_norms(tree: Any) -> jax.Array:
     """The squared L2 norm of each leaf, as a vector in the order of the leaves."""
-    return jnp.stack([jnp.sum(jnp.real(a * jnp.conj(a))) for a in jax.tree.leaves(tree)])
+    return gathered([jnp.sum(jnp.real(a * jnp.conj(a))) for a in jax.tree.leaves(tree)])
 
 
 def inverse_or_zero(norm: jax.Array) -> jax.Array:
