@@ -243,9 +243,7 @@ def test_the_step_of_flax_imagenet_with_its_own_pmean_equals_one_device(how, acc
         return state.apply_gradients(grads=grads, **again), loss
 
     over_one = jax.jit(train_step)
-    over_many = PARALLEL[how](
-        functools.partial(train_step, axis_name="all", accumulate=accumulate)
-    )
+    over_many = PARALLEL[how](functools.partial(train_step, axis_name="all", accumulate=accumulate))
     for batch in batches(5):
         one, expected = over_one(one, batch)
         eight, loss = jax.block_until_ready(over_many(eight, batch))

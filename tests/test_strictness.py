@@ -8,7 +8,6 @@ import pytest
 from flax.training import train_state
 
 import mu2_optax as m
-
 from mu2_optax import lmo
 from mu2_optax.linen import value_and_grad
 
