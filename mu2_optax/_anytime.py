@@ -6,7 +6,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_gradient, check_params, check_stored, check_transform
+from mu2_optax._checks import (
+    check_gradient,
+    check_inner_state,
+    check_params,
+    check_stored,
+    check_transform,
+)
 from mu2_optax._projections import Projection, as_projection
 from mu2_optax._trees import (
     add,
@@ -104,9 +110,13 @@ def anytime(
         check_params(params)
         check_stored(params, state.w)
         check_gradient("grads", updates, params)
-        step, inner_state = inner.update(
-            cast_like(updates, state.w), state.inner_state, state.w, **extra_args
-        )
+        try:
+            step, inner_state = inner.update(
+                cast_like(updates, state.w), state.inner_state, state.w, **extra_args
+            )
+        except (AttributeError, TypeError, ValueError):
+            check_inner_state(inner, state.w, state.inner_state)
+            raise
         w = project(add(state.w, step))
         t = optax.safe_increment(state.t)
         share, memory = gamma.step(state.gamma_memory, t)

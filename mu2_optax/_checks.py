@@ -90,6 +90,11 @@ def check_transform(name: str, value: Any) -> None:
 
 def check_callable(name: str, value: Any, example: str) -> None:
     """Requires ``value`` to be a function."""
+    if isinstance(value, jax.Array):
+        raise TypeError(
+            f"`{name}` must be a function such as {example}, got {value!r}; with "
+            f'`optax.inject_hyperparams`, say `static_args=("{name}",)`.'
+        )
     if not callable(value):
         raise TypeError(f"`{name}` must be a function such as {example}, got {value!r}.")
 
@@ -131,6 +136,18 @@ def check_stored(params: Any, stored: Any) -> None:
         raise ValueError(
             f"`params` must have the structure of the params given to `init`: {difference}. Call "
             "`init` again after changing the model, and pass the same tree to `init` and `update`."
+        )
+
+
+def check_inner_state(inner: optax.GradientTransformation, w: Any, state: Any) -> None:
+    """Requires the state of ``inner`` to have the structure that ``inner`` makes of w."""
+    ours: object = jax.tree.structure(state)
+    theirs: object = jax.tree.structure(jax.eval_shape(inner.init, w))
+    if ours != theirs:
+        raise ValueError(
+            f"the state of `inner` must be one that `inner` has made, got {ours}, expected "
+            f"{theirs}: it comes from another optimizer, for example from one with a number where "
+            "this one has a schedule. Call `init` again, or build the optimizer that made it."
         )
 
 

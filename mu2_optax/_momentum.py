@@ -254,7 +254,7 @@ def _rising_factorial(t: jax.Array, p: Scalar) -> jax.Array:
     f = p - whole
     s = t + 16
     up = (s + f - 0.5) * jnp.log1p(f / s) - f + _stirling(s + f) - _stirling(s)
-    down = jnp.sum(jnp.log1p(f / (t + jnp.arange(16))))
+    down = jnp.sum(jnp.log1p(f / (t + jnp.arange(16, dtype=t.dtype))))
     fractional = s**f * jnp.exp(up - down) / jax.scipy.special.gamma(1.0 + f)
     return fractional * math.prod((t + f + k) / (f + k + 1) for k in range(whole))
 

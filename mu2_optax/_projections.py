@@ -113,7 +113,7 @@ def projected(
         check_params(params)
         step, state = inner.update(updates, state, params, **extra_args)
         x = widened(params)
-        return cast_like(subtract(project(add(x, step)), x), params), state
+        return cast_like(subtract(project(add(x, widened(step))), x), params), state
 
     return optax.GradientTransformationExtraArgs(inner.init, update)
 

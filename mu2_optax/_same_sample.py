@@ -39,11 +39,22 @@ def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, cal
         raise ValueError(
             f"`{caller}` evaluates the gradient again on the same batch, but {missing} was not "
             "given: call `tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)` (with "
-            "`batch=()` for a loss that takes no data)."
+            "`batch=()` for a loss that takes no data). Flax's own TrainState keeps both to "
+            "itself; use `mu2_optax.linen.TrainState`."
         )
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
     check_whole(params)
-    grads = grad_fn(cast_like(point, params), batch)
+    try:
+        grads = grad_fn(cast_like(point, params), batch)
+    except (AttributeError, TypeError) as error:
+        if any(leaf is None for leaf in jax.tree.leaves(params, is_leaf=lambda a: a is None)):
+            raise TypeError(
+                "`grad_fn` must be a function of `params` as they were given, where some leaves "
+                f"are None, got {type(error).__name__}: {error}; in Equinox, combine them with the "
+                "rest of the model first: `jax.grad(lambda params, batch: "
+                "loss_fn(eqx.combine(params, static), batch))`."
+            ) from error
+        raise
     check_gradient("grad_fn(params, batch)", grads, params)
     return grads
 

@@ -19,8 +19,8 @@ def explicit_sharding(array: Any) -> NamedSharding | None:
 
 
 def varying_axes(array: Any) -> frozenset[str]:
-    """The axes of a ``jax.shard_map`` along which an array, or what its shape stands for, varies."""
-    kind = array if hasattr(array, "weak_type") else jax.typeof(array)
+    """The axes of a ``jax.shard_map`` along which an array varies, or what a shape stands for."""
+    kind = array if isinstance(array, jax.ShapeDtypeStruct) else jax.typeof(array)
     manual = getattr(kind, "manual_axis_type", None)  # since JAX 0.10
     axes = getattr(kind, "vma", None) if manual is None else manual.varying
     return frozenset(axes or ())
@@ -33,9 +33,10 @@ def varying_along(tree: Any, axes: Any) -> Any:
         missing = tuple(sorted(frozenset(axes) - varying_axes(leaf)))
         if not missing:
             return leaf
-        if hasattr(jax.lax, "pcast"):
-            return jax.lax.pcast(leaf, missing, to="varying")
-        return jax.lax.pvary(leaf, missing)  # before JAX 0.8.2
+        operations: Any = jax.lax
+        if hasattr(operations, "pcast"):
+            return operations.pcast(leaf, missing, to="varying")
+        return operations.pvary(leaf, missing)  # before JAX 0.8.2
 
     return jax.tree.map(mark, tree)
 

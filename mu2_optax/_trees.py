@@ -33,7 +33,7 @@ def wide_zeros(shapes: Any) -> Any:
     """Zeros to sum arrays of these shapes in, at least in float32, and placed as they are."""
 
     def zeros(s: Any) -> jax.Array:
-        dtype = jnp.promote_types(s.dtype, jnp.float32)
+        dtype = _promoted(s.dtype, jnp.float32)
         total = jnp.zeros(s.shape, dtype, device=explicit_sharding(s))
         return varying_along(total, varying_axes(s))
 
@@ -134,13 +134,18 @@ def subtract(a: Any, b: Any) -> Any:
 
 
 def _wide(leaf: Any) -> Any:
-    return jnp.promote_types(jnp.result_type(leaf), jnp.float32)
+    return _promoted(jnp.result_type(leaf), jnp.float32)
 
 
 def _stored_dtype(leaf: Any, state_dtype: Any, exact: bool) -> Any:
     """The dtype of a leaf's state; complex leaves have complex states."""
     if state_dtype is None:
         return _wide(leaf)
+    if isinstance(state_dtype, jax.Array):
+        raise TypeError(
+            f"`state_dtype` must be a dtype such as jnp.float32, got {state_dtype!r}; with "
+            '`optax.inject_hyperparams`, say `static_args=("state_dtype",)`.'
+        )
     if not jnp.issubdtype(state_dtype, jnp.floating):
         raise ValueError(
             f"`state_dtype` must be a real floating-point dtype, got {jnp.dtype(state_dtype)}; "
@@ -149,5 +154,11 @@ def _stored_dtype(leaf: Any, state_dtype: Any, exact: bool) -> Any:
         )
     dtype = jnp.result_type(leaf)
     if jnp.issubdtype(dtype, jnp.complexfloating):
-        state_dtype = jnp.promote_types(state_dtype, jnp.complex64)
-    return jnp.promote_types(dtype, state_dtype) if exact else state_dtype
+        state_dtype = _promoted(state_dtype, jnp.complex64)
+    return _promoted(dtype, state_dtype) if exact else state_dtype
+
+
+def _promoted(a: Any, b: Any) -> Any:
+    """The dtype that holds both, also where JAX is told to promote nothing by itself."""
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.promote_types(a, b)

@@ -60,8 +60,9 @@ def value_and_grad(
         generators advance from each to the next. The loss and the gradients are means; auxiliary
         data keep the leading axis.
       axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one.
-        The loss and the gradients are then means over its devices, in every evaluation; statistics and
-        auxiliary data are those of each device. A ``pmean`` of the gradients after that changes nothing.
+        The loss and the gradients are then means over its devices, in every evaluation; statistics
+        and auxiliary data are those of each device. A ``pmean`` of the gradients after that changes
+        nothing.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
@@ -96,7 +97,8 @@ def value_and_grad(
 
     def evaluate(*args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
         graphdef, *states = nnx.split((args, kwargs), wrt, nnx.Variable, ...)
-        fixed, *sample = (nnx.as_pure(state) for state in states)
+        fixed, variables, arrays = (nnx.as_pure(state) for state in states)
+        sample = (variables, arrays)
 
         def once(point: Any, variables: Any, arrays: Any) -> tuple[Any, Any, Any]:
             def loss(point: Any) -> tuple[Any, Any]:
@@ -124,7 +126,7 @@ def value_and_grad(
             (_, grads), _, _ = whole(point, sample)
             return grads
 
-        again = {"grad_fn": grad_fn, "batch": tuple(sample)}
+        again = {"grad_fn": grad_fn, "batch": sample}
         if plain:
             first = nnx.value_and_grad(loss_fn, argnums=argnums, has_aux=has_aux)
             return *first(*args, **kwargs), again

@@ -74,3 +74,14 @@ def test_the_whole_model_in_place_of_its_parameters_is_an_error():
     grads = jax.tree.map(jnp.zeros_like, params)
     with pytest.raises((TypeError, ValueError), match="`params` must"):
         TX.update(grads, state, model, prev_grads=grads)
+
+
+def test_a_gradient_of_the_whole_model_says_how_to_combine_it():
+    """``grad_fn`` is called with the arrays alone: functions in the model are None there."""
+    model = eqx.nn.MLP(3, 1, 4, 1, key=jax.random.key(0))
+    grad_fn = eqx.filter_grad(lambda model, x: jnp.mean(jax.vmap(model)(x) ** 2))
+    params = eqx.filter(model, eqx.is_inexact_array)
+    batch = jnp.ones((2, 3))
+    grads = grad_fn(model, batch)
+    with pytest.raises(TypeError, match=r"some leaves are None.*eqx.combine\(params, static\)"):
+        TX.update(grads, TX.init(params), params, grad_fn=grad_fn, batch=batch)

@@ -117,7 +117,7 @@ def test_a_small_change_from_outside_in_every_step_is_kept(optimizer, how):
 @pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
 @pytest.mark.parametrize("how", ["eager", "jit", "jit of the update alone"])
 def test_undisturbed_params_are_the_rounded_average_of_full_precision(narrow, how):
-    """The average of the iterates in NumPy, in float32, while the params are rounded to ``narrow``."""
+    """Against the average of the iterates in NumPy, in float32."""
     gamma, w, x = 0.02, np.float32([2.0, 3.1, 0.7]), np.float32([1.0, 1.0, 1.0])
     tx = mu2_optax.anytime(optax.sgd(1.0), gamma)
     params = jnp.asarray(x, narrow)

@@ -234,7 +234,7 @@ def _partitioned(direction_of: Oracle) -> Oracle:
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:
     u, s, vh = jnp.linalg.svd(matrix, full_matrices=False)
     rank = s > jnp.finfo(s.dtype).eps * max(matrix.shape[-2:]) * s[..., :1]
-    return (u * rank[..., None, :]) @ vh
+    return (u * rank[..., None, :].astype(u.dtype)) @ vh
 
 
 def _newton_schulz(matrix: jax.Array, iterations: int) -> jax.Array:
