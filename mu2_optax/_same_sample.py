@@ -42,7 +42,15 @@ def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, cal
         )
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
     check_whole(params)
-    grads = grad_fn(cast_like(point, params), batch)
+    try:
+        grads = grad_fn(cast_like(point, params), batch)
+    except Exception as error:
+        error.add_note(
+            f"`{caller}` called `grad_fn` at another point with params of the structure "
+            f"{jax.tree.structure(params)}. If that is not what `grad_fn` takes, a wrapper such as "
+            "`optax.flatten` has changed it: put the wrapper inside `inner`."
+        )
+        raise
     check_gradient("grad_fn(params, batch)", grads, params)
     return grads
 
