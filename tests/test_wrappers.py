@@ -123,6 +123,8 @@ ARGUMENTS = {  # those that a fit optimizer is made with; otherwise a decaying l
     "noisy_sgd": ((decaying(0.1),), {"key": KEY}),
     "adadelta": ((decaying(100.0),), {}),
     "adagrad": ((decaying(1.0),), {}),
+    "schedule_free_sgd": ((0.3,), {}),
+    "schedule_free_adamw": ((0.3,), {}),
     "cocob": ((), {}),
     "dog": ((1.0,), {}),
     "dowg": ((1.0,), {}),
@@ -149,6 +151,7 @@ FIT = [
         "fit without its momentum: another argument",
         "fit, with an extra arg",
         "fit without its linesearch",
+        "fit, though it averages once more",
     )
     for name in listed(HEADINGS[0], verdict)
 ]
@@ -190,16 +193,35 @@ def test_adabelief_cannot_do_without_its_momentum():
 def test_rprop_solves_it_alone_and_runs_away_inside():
     assert distance(optax.with_extra_args_support(optax.rprop(0.01))) < 0.1
     assert not distance(mu2(optax.rprop(0.01))) < 1
+    assert not distance(mu2(optax.chain(optax.scale_by_rprop(0.01), optax.sgd(1.0)))) < 1
 
 
-@pytest.mark.parametrize("name", ["sophia", "dpsgd"])
+@pytest.mark.parametrize("name", ["adan", "optimistic_adam", "optimistic_adam_v2"])
+def test_a_memory_of_gradients_that_cannot_be_left_out_gets_a_warning(name):
+    args = (0.1, 1.0) if name == "optimistic_adam" else (0.1,)
+    with pytest.warns(UserWarning, match="`inner` should have no momentum"):
+        mu2(silently(find(name), *args, b1=0.0))
+
+
+NEEDY = {
+    "sophia": (lambda: optax.contrib.sophia(0.1), "obj_fn"),
+    "hutchinson_estimator_diag_hessian": (
+        lambda: optax.contrib.hutchinson_estimator_diag_hessian(KEY),
+        "obj_fn",
+    ),
+    "dpsgd": (lambda: silently(optax.contrib.dpsgd, 0.1, 1.0, 1.0, 0), "batch dimension"),
+    "differentially_private_aggregate": (
+        lambda: optax.contrib.differentially_private_aggregate(1.0, 1.0, key=KEY),
+        "batch dimension",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEEDY)
 def test_what_needs_more_than_a_gradient_raises(name):
-    tx = {
-        "sophia": lambda: optax.contrib.sophia(0.1),
-        "dpsgd": lambda: optax.contrib.dpsgd(0.1, 1.0, 1.0, 0),
-    }[name]()
-    with pytest.raises((ValueError, TypeError)):
-        distance(mu2(tx), 1)
+    make, message = NEEDY[name]
+    with pytest.raises(ValueError, match=message):
+        distance(mu2(make()), 1)
 
 
 # Transforms inside `inner`
@@ -346,7 +368,9 @@ def test_a_linesearch_inside_inner_is_not_fit(make):
         final(mu2(optax.chain(optax.sgd(1.0), make(5))), steps=1)
 
 
-@pytest.mark.parametrize("name", ["trace", "ema", "scale_by_ademamix", "scale_by_belief"])
+@pytest.mark.parametrize(
+    "name", ["trace", "ema", "scale_by_ademamix", "scale_by_belief", "scale_by_adan"]
+)
 def test_a_transform_that_is_a_momentum_gets_a_warning(name):
     make = {"trace": lambda: optax.trace(0.9), "ema": lambda: optax.ema(0.9)}.get(name, find(name))
     with pytest.warns(UserWarning, match="`inner` should have no momentum"):
