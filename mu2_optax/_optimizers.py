@@ -61,7 +61,7 @@ def mu2(
     mask: Any = None,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
-    r"""Double momentum around any Optax optimizer.
+    r"""Double momentum around an Optax optimizer.
 
     .. math::
       d_t &= g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1}) \\

@@ -46,14 +46,20 @@ def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, cal
     check_whole(params)
     try:
         grads = grad_fn(cast_like(point, params), batch)
-    except (AttributeError, TypeError) as error:
-        if any(leaf is None for leaf in jax.tree.leaves(params, is_leaf=lambda a: a is None)):
+    except Exception as error:
+        nones = any(leaf is None for leaf in jax.tree.leaves(params, is_leaf=lambda a: a is None))
+        if nones and isinstance(error, AttributeError | TypeError):
             raise TypeError(
                 "`grad_fn` must be a function of `params` as they were given, where some leaves "
                 f"are None, got {type(error).__name__}: {error}; in Equinox, combine them with the "
                 "rest of the model first: `jax.grad(lambda params, batch: "
                 "loss_fn(eqx.combine(params, static), batch))`."
             ) from error
+        error.add_note(
+            f"`{caller}` called `grad_fn` at another point with params of the structure "
+            f"{jax.tree.structure(params)}. If that is not what `grad_fn` takes, a wrapper such as "
+            "`optax.flatten` has changed it: put the wrapper inside `inner`."
+        )
         raise
     check_gradient("grad_fn(params, batch)", grads, params)
     return grads

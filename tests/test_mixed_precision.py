@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from cnn import CLASSES, LinenCNN, batches, linen_variables, nnx_model
 from flax import nnx

@@ -1,0 +1,535 @@
+"""docs/wrappers.md lists every transform of Optax, and what it says of each of them is true."""
+
+import functools
+import inspect
+import pathlib
+import re
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import optax.contrib
+import pytest
+from problems import run
+
+import mu2_optax
+from mu2_optax import bind, freeze, mu2, mu2_sgd, multi_steps, onto_l2_ball
+
+PAGE = (pathlib.Path(__file__).parent.parent / "docs" / "wrappers.md").read_text()
+NAMESPACES = (optax, optax.contrib, optax.transforms)
+NO_TRANSFORMS = """
+    matrix_inverse_pth_root schedule_free_eval_params sigmoid_binary_cross_entropy
+    update_infinity_moment update_moment update_moment_per_elem_norm bias_correction MaskOrFn
+    OptState Params ScalarOrSchedule Updates
+"""
+"""Callables of Optax without an annotation that make no transform."""
+CONDITIONS = {"skip_not_finite", "skip_large_updates"}
+
+
+def is_transform(thing):
+    """Whether something public makes a transform, as far as its annotation tells."""
+    if inspect.isclass(thing) or not callable(thing):
+        return thing is optax.MultiSteps
+    try:
+        returned = inspect.signature(thing).return_annotation
+    except ValueError:
+        return False
+    return returned is inspect.Signature.empty or "GradientTransformation" in str(returned)
+
+
+def public_transforms():
+    for namespace in NAMESPACES:
+        for name in dir(namespace):
+            if not name.startswith("_") and is_transform(getattr(namespace, name)):
+                yield name
+
+
+def rows(heading):
+    """The verdict and the names of each row of the table under a heading."""
+    table = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    for line in re.findall(r"^\| (?!-)(.*) \|$", table, flags=re.MULTILINE):
+        verdict, names = line.split(" | ")
+        outside_brackets = re.sub(r"\([^()]*(\([^()]*\)[^()]*)*\)", "", names)
+        yield verdict, re.findall(r"`(\w+)`", outside_brackets)
+
+
+HEADINGS = ("Optimizers as `inner`", "Transforms", "Wrappers")
+
+
+def listed(heading, verdict):
+    return [name for found, names in rows(heading) if found == verdict for name in names]
+
+
+def test_every_transform_of_optax_stands_on_the_page_once():
+    page = [name for heading in HEADINGS for _, names in rows(heading) for name in names]
+    assert len(page) == len(set(page)), sorted(name for name in page if page.count(name) > 1)
+    assert set(page) == (set(public_transforms()) | CONDITIONS) - set(NO_TRANSFORMS.split())
+
+
+# The problem: a linear regression without noise, whose parameters are a matrix and a vector.
+
+TARGET = {"w": jnp.array([[1.0], [-2.0], [3.0]]), "b": jnp.array([0.5])}
+START = {"w": jnp.full((3, 1), 0.1), "b": jnp.full(1, 0.1)}
+FEATURES = jnp.asarray(np.random.default_rng(0).normal(size=(64, 3)), jnp.float32)
+STEPS = 1500
+KEY = 0
+
+
+def loss(params, batch):
+    del batch
+    error = jax.tree.map(jnp.subtract, params, TARGET)
+    return jnp.mean((FEATURES @ error["w"] + error["b"]) ** 2)
+
+
+grad_fn = jax.grad(loss)
+
+
+def with_value(tx):
+    """The optimizer, with the value of the loss as an extra arg."""
+    tx = optax.with_extra_args_support(tx)
+
+    def update(grads, state, params, **extra_args):
+        return tx.update(grads, state, params, value=loss(params, ()), **extra_args)
+
+    return optax.GradientTransformationExtraArgs(tx.init, update)
+
+
+def distance(tx, steps=STEPS, grad_fn=grad_fn):
+    """How far from the solution the params end."""
+    points, _ = run(with_value(tx), START, jnp.zeros(steps), grad_fn)
+    return float(optax.tree.norm(jax.tree.map(lambda p, t: p[-1] - t, points, TARGET)))
+
+
+def decaying(rate):
+    return optax.linear_schedule(rate, 0.0, STEPS)
+
+
+def find(name):
+    return getattr(optax, name, None) or getattr(optax.contrib, name)
+
+
+def silently(make, *args, **kwargs):
+    """Optax's own warnings of deprecation are not what is tested here."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return make(*args, **kwargs)
+
+
+# Optimizers as `inner`
+
+ARGUMENTS = {  # those that a fit optimizer is made with; otherwise a decaying learning rate
+    "noisy_sgd": ((decaying(0.1),), {"key": KEY}),
+    "adadelta": ((decaying(100.0),), {}),
+    "adagrad": ((decaying(1.0),), {}),
+    "schedule_free_sgd": ((0.3,), {}),
+    "schedule_free_adamw": ((0.3,), {}),
+    "cocob": ((), {}),
+    "dog": ((1.0,), {}),
+    "dowg": ((1.0,), {}),
+    "polyak_sgd": ((), {}),
+    "lbfgs": ((0.1,), {"linesearch": None}),
+    "signum": ((decaying(0.05),), {"beta": 0.0}),
+    "sm3": ((0.3,), {"momentum": 0.0}),
+    "lars": ((decaying(300.0),), {"momentum": 0.0}),
+    "muon": ((decaying(0.1),), {"beta": 0.0, "adam_b1": 0.0}),
+    "madgrad": ((decaying(0.05),), {"momentum": 0.0}),
+    "momo": ((1.0,), {"beta": 0.0}),
+    "momo_adam": ((0.1,), {"b1": 0.0}),
+    "galore": ((decaying(0.1),), {"base_optimizer": optax.scale_by_rms()}),
+    "prodigy": ((decaying(1.0),), {"betas": (0.0, 0.999)}),
+    "dadapt_adamw": ((decaying(1.0),), {"betas": (0.0, 0.999)}),
+    "sign_sgd": ((decaying(0.05),), {}),
+    "lion": ((decaying(0.05),), {}),
+}
+WITHOUT_B1 = listed(HEADINGS[0], "fit without its momentum: `b1=0.0`")
+FIT = [
+    name
+    for verdict in (
+        "fit",
+        "fit without its momentum: another argument",
+        "fit, with an extra arg",
+        "fit without its linesearch",
+        "fit, though it averages once more",
+    )
+    for name in listed(HEADINGS[0], verdict)
+]
+
+
+@pytest.mark.parametrize("name", FIT + WITHOUT_B1)
+def test_a_fit_inner_optimizer_converges_without_a_warning(name):
+    args, kwargs = ARGUMENTS.get(name, ((decaying(0.1),), {}))
+    if name in WITHOUT_B1:
+        kwargs = {**kwargs, "b1": 0.0}
+    tx = mu2(silently(find(name), *args, **kwargs))  # a warning would be an error
+    assert distance(tx) < 0.1
+
+
+SEEN = {*WITHOUT_B1, "signum", "sm3", "lars", "prodigy", "dadapt_adamw", "ademamix", "adan"}
+SEEN -= {"adopt", "acprop"}  # their first step is none
+
+
+@pytest.mark.parametrize("name", sorted(SEEN))
+def test_a_momentum_that_can_be_left_out_is_seen_where_it_is_not(name):
+    args, _ = ARGUMENTS.get(name, ((decaying(0.1),), {}))
+    with pytest.warns(UserWarning, match="`inner` should have no momentum"):
+        mu2(silently(find(name), *args))
+
+
+@pytest.mark.filterwarnings("ignore:`inner` should have no momentum")
+@pytest.mark.parametrize("name", ["prodigy", "dadapt_adamw"])
+def test_an_estimated_distance_runs_away_with_a_second_momentum(name):
+    """They solve it alone; around x they take w's overshoot for the distance."""
+    make = functools.partial(find(name), 1.0)
+    assert distance(optax.with_extra_args_support(make())) < 0.1
+    assert not distance(mu2(make())) < 1
+
+
+def test_adabelief_cannot_do_without_its_momentum():
+    assert not distance(mu2(optax.adabelief(decaying(0.1), b1=0.0))) < 1
+
+
+def test_rprop_solves_it_alone_and_runs_away_inside():
+    assert distance(optax.with_extra_args_support(optax.rprop(0.01))) < 0.1
+    assert not distance(mu2(optax.rprop(0.01))) < 1
+    assert not distance(mu2(optax.chain(optax.scale_by_rprop(0.01), optax.sgd(1.0)))) < 1
+
+
+@pytest.mark.parametrize("name", ["adan", "optimistic_adam", "optimistic_adam_v2"])
+def test_a_memory_of_gradients_that_cannot_be_left_out_gets_a_warning(name):
+    args = (0.1, 1.0) if name == "optimistic_adam" else (0.1,)
+    with pytest.warns(UserWarning, match="`inner` should have no momentum"):
+        mu2(silently(find(name), *args, b1=0.0))
+
+
+NEEDY = {
+    "sophia": (lambda: optax.contrib.sophia(0.1), "obj_fn"),
+    "hutchinson_estimator_diag_hessian": (
+        lambda: optax.contrib.hutchinson_estimator_diag_hessian(KEY),
+        "obj_fn",
+    ),
+    "dpsgd": (lambda: silently(optax.contrib.dpsgd, 0.1, 1.0, 1.0, 0), "batch dimension"),
+    "differentially_private_aggregate": (
+        lambda: optax.contrib.differentially_private_aggregate(1.0, 1.0, key=KEY),
+        "batch dimension",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEEDY)
+def test_what_needs_more_than_a_gradient_raises(name):
+    make, message = NEEDY[name]
+    with pytest.raises(ValueError, match=message):
+        distance(mu2(make()), 1)
+
+
+# Transforms inside `inner`
+
+TRANSFORMS = {  # what stands before a step of SGD inside `inner`; otherwise without arguments
+    "adaptive_grad_clip": lambda: optax.adaptive_grad_clip(0.5),
+    "add_decayed_weights": lambda: optax.add_decayed_weights(1e-3),
+    "add_noise": lambda: optax.add_noise(0.01, 0.55, key=KEY),
+    "centralize": lambda: optax.masked(optax.centralize(), {"w": False, "b": True}),
+    "clip": lambda: optax.clip(0.5),
+    "clip_by_block_rms": lambda: optax.clip_by_block_rms(0.5),
+    "clip_by_global_norm": lambda: optax.clip_by_global_norm(0.5),
+    "scale": lambda: optax.scale(0.5),
+    "scale_by_learning_rate": lambda: optax.scale_by_learning_rate(0.5, flip_sign=False),
+    "scale_by_schedule": lambda: optax.scale_by_schedule(lambda count: 0.5),
+    "reduce_on_plateau": lambda: optax.contrib.reduce_on_plateau(patience=200),
+    "scale_by_adadelta": lambda: optax.chain(optax.scale_by_adadelta(), optax.scale(1000.0)),
+    "scale_by_cocob": lambda: optax.chain(
+        optax.contrib.scale_by_cocob(), optax.scale_by_schedule(lambda count: -10.0)
+    ),
+    "scale_by_distance_over_gradients": lambda: optax.chain(
+        optax.scale_by_distance_over_gradients(), optax.scale(10.0)
+    ),
+    "keep_params_nonnegative": None,
+    "set_to_zero": None,
+    "freeze": None,
+    "stateless": lambda: optax.stateless(lambda g, p: jax.tree.map(jnp.sign, g)),
+    "stateless_with_tree_map": lambda: optax.stateless_with_tree_map(lambda g, p: jnp.sign(g)),
+    "scale_by_adamax": lambda: optax.scale_by_adamax(b1=0.0),
+    "scale_by_sm3": lambda: optax.scale_by_sm3(b1=0.0),
+    "scale_by_madgrad": lambda: optax.chain(
+        optax.contrib.scale_by_madgrad(0.05, momentum=0.0), optax.scale(-10.0)
+    ),
+    "scale_by_muon": lambda: optax.contrib.muon(-1.0, beta=0.0, adam_b1=0.0),
+    "scale_by_galore": lambda: optax.contrib.scale_by_galore(base_optimizer=optax.scale_by_rms()),
+}
+INSIDE = [
+    name
+    for name in listed(HEADINGS[1], "inside `inner`")
+    + listed(HEADINGS[1], "inside `inner`, with `value`")
+    + listed(HEADINGS[1], "inside `inner`, without its momentum")
+    if TRANSFORMS.get(name, name) is not None
+]
+WITHOUT_MOMENTUM = listed(HEADINGS[1], "inside `inner`, without its momentum")
+
+
+def default_transform(name):
+    return find(name)(**({"b1": 0.0} if name in WITHOUT_MOMENTUM else {}))
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_transform_inside_inner_converges_without_a_warning(name):
+    transform = TRANSFORMS.get(name, functools.partial(default_transform, name))()
+    assert distance(mu2(optax.chain(transform, optax.sgd(decaying(0.1))))) < 0.15
+
+
+def final(tx, params=START, grad_fn=grad_fn, steps=200):
+    points, state = run(with_value(tx), params, jnp.zeros(steps), grad_fn)
+    return jax.tree.map(lambda p: p[-1], points), state
+
+
+def assert_close(tree, other):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), tree, other)
+
+
+def test_set_to_zero_and_freeze_inside_inner_hold_w_and_x():
+    frozen = optax.chain(optax.sgd(0.1), optax.freeze({"w": False, "b": True}))
+    params, state = final(mu2(frozen))
+    assert float(params["b"][0]) == float(state.w["b"][0]) == float(START["b"][0])
+    params, _ = final(mu2(optax.chain(optax.sgd(0.1), optax.set_to_zero())))
+    np.testing.assert_array_equal(params["w"], START["w"])
+
+
+def test_keep_params_nonnegative_inside_inner_keeps_w_and_so_x():
+    params, state = final(mu2(optax.chain(optax.sgd(0.1), optax.keep_params_nonnegative())))
+    assert all(bool(jnp.all(leaf >= -1e-6)) for leaf in jax.tree.leaves((params, state.w)))
+
+
+AFTER = {
+    "scale": optax.scale(0.5),
+    "clip": optax.clip(0.01),
+    "add_decayed_weights": optax.add_decayed_weights(-0.1),
+    "freeze": optax.freeze({"w": False, "b": True}),
+    "reduce_on_plateau": optax.contrib.reduce_on_plateau(factor=0.1, patience=1, rtol=0.5),
+}
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_what_comes_after_moves_x_while_w_runs_on(name):
+    """The trap itself: the same transform inside `inner` gives another run."""
+    after, outside = final(optax.chain(mu2_sgd(0.1), AFTER[name]), steps=50)
+    inside, state = final(mu2(optax.chain(optax.sgd(0.1), AFTER[name])), steps=50)
+    apart = lambda a, b: float(optax.tree.norm(jax.tree.map(jnp.subtract, a, b)))
+    assert apart(outside[0].w, state.w) > 0.05
+    assert apart(after, inside) > 0.01 or name == "freeze"  # there x is held, and only w drifts
+
+
+def test_freezing_before_the_optimizer_moves_the_frozen_leaf():
+    params, _ = final(optax.chain(optax.freeze({"w": False, "b": True}), mu2_sgd(0.1)))
+    assert abs(float(params["b"][0] - START["b"][0])) > 0.01
+
+
+def test_clipping_before_the_optimizer_breaks_the_recursion():
+    clip = optax.clip_by_global_norm(0.1)
+    _, state = final(optax.chain(clip, mu2_sgd(0.1, mu2_optax.fixed_momentum(beta=0.1))))
+    exact = grad_fn(state[1].x, ())
+    off = optax.tree.norm(jax.tree.map(jnp.subtract, state[1].d, exact))
+    assert not float(off) < 0.1  # the batch never changes, so d should be the gradient
+
+
+def test_what_changes_nothing_may_stand_anywhere():
+    def after_three_steps(tx):
+        params, state = START, tx.init(START)
+        for _ in range(3):
+            grads = grad_fn(params, ())
+            updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=())
+            params = optax.apply_updates(params, updates)
+        return params
+
+    plain = after_three_steps(mu2_sgd(0.1))
+    monitor = optax.monitor({"norm": optax.tree.norm})
+    for same in (optax.identity(), optax.snapshot("norm", optax.tree.norm), monitor):
+        for tx in (
+            optax.chain(same, mu2_sgd(0.1)),
+            optax.chain(mu2_sgd(0.1), same),
+            mu2(optax.chain(same, optax.sgd(0.1))),
+        ):
+            assert_close(after_three_steps(tx), plain)
+
+
+def test_steps_held_back_after_the_optimizer_are_not_accumulation():
+    every = 4
+    held, _ = final(optax.chain(mu2_sgd(0.1), optax.apply_every(every)), steps=40)
+    right, _ = final(multi_steps(mu2_sgd(0.1), every), steps=40)
+    assert float(optax.tree.norm(jax.tree.map(jnp.subtract, held, right))) > 0.05
+
+
+@pytest.mark.parametrize(
+    "make", [optax.scale_by_backtracking_linesearch, optax.scale_by_zoom_linesearch]
+)
+def test_a_linesearch_inside_inner_is_not_fit(make):
+    """It needs value, grad and value_fn at one point; here the step is of w, the gradient at x."""
+    with pytest.raises((TypeError, ValueError)):
+        final(mu2(optax.chain(optax.sgd(1.0), make(5))), steps=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["trace", "ema", "scale_by_ademamix", "scale_by_belief", "scale_by_adan"]
+)
+def test_a_transform_that_is_a_momentum_gets_a_warning(name):
+    make = {"trace": lambda: optax.trace(0.9), "ema": lambda: optax.ema(0.9)}.get(name, find(name))
+    with pytest.warns(UserWarning, match="`inner` should have no momentum"):
+        mu2(optax.chain(make(), optax.sgd(0.1)))
+
+
+# Wrappers
+
+WORKING = {
+    "chain": lambda: optax.chain(mu2_sgd(0.1)),
+    "named_chain": lambda: optax.named_chain(("mu2", mu2_sgd(0.1))),
+    "inject_hyperparams": lambda: optax.inject_hyperparams(mu2_sgd)(0.1),
+    "inject_stateful_hyperparams": lambda: silently(optax.inject_stateful_hyperparams, mu2_sgd)(
+        0.1
+    ),
+    "with_extra_args_support": lambda: optax.with_extra_args_support(mu2_sgd(0.1)),
+    "conditionally_mask": lambda: optax.conditionally_mask(mu2_sgd(0.1), lambda step: True),
+}
+
+
+@pytest.mark.parametrize("name", listed(HEADINGS[2], "work"))
+def test_a_wrapper_that_works_changes_nothing(name):
+    plain, _ = final(mu2_sgd(0.1))
+    wrapped, _ = final(WORKING[name]())
+    assert_close(wrapped, plain)
+
+
+LABELS = {"w": "go", "b": "stop"}
+PARTS = {
+    "masked": lambda tx: optax.chain(
+        optax.masked(tx, {"w": True, "b": False}), optax.freeze({"w": False, "b": True})
+    ),
+    "partition": lambda tx: optax.partition({"go": tx, "stop": optax.set_to_zero()}, LABELS),
+    "multi_transform": lambda tx: optax.multi_transform(
+        {"go": tx, "stop": optax.set_to_zero()}, LABELS
+    ),
+    "selective_transform": lambda tx: optax.selective_transform(
+        tx, freeze_mask={"w": False, "b": True}
+    ),
+    "flatten": optax.flatten,
+}
+
+
+@pytest.mark.parametrize("name", listed(HEADINGS[2], "work only inside `inner`"))
+def test_a_wrapper_of_parts_works_inside_and_raises_around(name):
+    mask = {"w": False, "b": name != "flatten"}
+    expected, _ = final(freeze(mu2_sgd(0.1), mask))
+    inside, _ = final(mu2(PARTS[name](optax.sgd(0.1))))
+    assert_close(inside, expected)
+    with pytest.raises((TypeError, ValueError)) as caught:
+        final(PARTS[name](mu2_sgd(0.1)))
+    told = str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
+    assert "mu2_optax.freeze" in told if name != "flatten" else "`optax.flatten`" in told
+
+
+def bound_step(wrap):
+    """A step in which the extra args are bound in, for wrappers that drop them."""
+
+    @jax.jit
+    def step(params, state):
+        tx = wrap(bind(mu2_sgd(0.1), grad_fn=grad_fn, batch=()))
+        at = getattr(params, "fast", params)
+        updates, state = tx.update(grad_fn(at, ()), state, params)
+        return optax.apply_updates(params, updates), state
+
+    return step
+
+
+@pytest.mark.parametrize("reset_state", [False, True])
+def test_lookahead_works_with_bind_unless_it_resets(reset_state):
+    """With a slow step of 1 the slow params are the fast ones; a reset would restart w at x."""
+    wrap = lambda tx: optax.lookahead(tx, 5, 1.0, reset_state=reset_state)
+    params = optax.LookaheadParams.init_synced(START)
+    state = wrap(bind(mu2_sgd(0.1))).init(params)
+    step = bound_step(wrap)
+    for _ in range(20):
+        params, state = step(params, state)
+    plain, _ = final(mu2_sgd(0.1), steps=20)
+    off = optax.tree.norm(jax.tree.map(jnp.subtract, params.slow, plain))
+    assert (float(off) > 0.1) if reset_state else (float(off) < 1e-5)
+
+
+def test_split_real_and_imaginary_works_with_bind_and_is_not_needed():
+    wrap = optax.contrib.split_real_and_imaginary
+    params, state = START, wrap(bind(mu2_sgd(0.1), grad_fn=grad_fn, batch=())).init(START)
+    step = bound_step(wrap)
+    for _ in range(20):
+        params, state = step(params, state)
+    plain, _ = final(mu2_sgd(0.1), steps=20)
+    assert_close(params, plain)
+
+
+def test_dropped_extra_args_raise():
+    for wrap in (
+        lambda tx: optax.lookahead(tx, 5, 0.5),
+        optax.contrib.split_real_and_imaginary,
+        lambda tx: optax.contrib.sam(tx, optax.sgd(0.1)),
+    ):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            wrap(mu2_sgd(0.1)).update(START, None, START, grad_fn=grad_fn, batch=())
+
+
+def test_sam_inside_grad_fn_is_exact():
+    """The batch never changes, so d must be the perturbed gradient itself."""
+
+    def sharp(params, batch):
+        g = grad_fn(params, batch)
+        scale = 0.05 / optax.tree.norm(g)
+        return grad_fn(jax.tree.map(lambda p, g: p + scale * g, params, g), batch)
+
+    _, state = final(mu2_sgd(0.1, mu2_optax.linear_momentum()), grad_fn=sharp, steps=20)
+    exact = sharp(state.x, ())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), state.d, exact)
+
+
+@pytest.mark.parametrize("name", ["mechanize", "schedule_free"])
+def test_a_wrapper_that_moves_params_itself_leaves_the_set(name):
+    around = {
+        "mechanize": optax.contrib.mechanize,
+        "schedule_free": lambda tx: optax.contrib.schedule_free(tx, 1.0),
+    }[name]
+    small = jax.tree.map(lambda p: 0.1 * p, START)
+
+    def furthest(tx):
+        points, _ = run(with_value(tx), small, jnp.zeros(200), grad_fn)
+        return float(jax.vmap(optax.tree.norm)(points).max())
+
+    tx = mu2_sgd(1.0, projection=onto_l2_ball(0.5))
+    assert furthest(tx) < 0.5 + 1e-5
+    assert furthest(around(tx)) > 0.5 * 1.05
+
+
+def nan_at_the_previous_point(params, batch):
+    del batch
+    return jax.tree.map(lambda p: jnp.full_like(p, jnp.nan), params)
+
+
+@pytest.mark.parametrize("name", ["apply_if_finite", "MultiSteps"])
+def test_a_condition_on_the_gradient_alone_lets_a_nan_through(name):
+    tx = {
+        "apply_if_finite": lambda: optax.apply_if_finite(mu2_sgd(0.1), 5),
+        "MultiSteps": lambda: optax.MultiSteps(
+            mu2_sgd(0.1), 1, should_skip_update_fn=optax.skip_not_finite
+        ),
+    }[name]()
+    grads = grad_fn(START, ())
+    _, state = tx.update(grads, tx.init(START), START, grad_fn=grad_fn, batch=())
+    updates, _ = tx.update(grads, state, START, grad_fn=nan_at_the_previous_point, batch=())
+    assert bool(jnp.any(jnp.isnan(updates["w"])))
+
+
+def test_conditionally_transform_passes_the_gradient_on():
+    tx = optax.conditionally_transform(mu2_sgd(0.1), lambda step: step > 0)
+    grads = grad_fn(START, ())
+    updates, _ = tx.update(grads, tx.init(START), START, grad_fn=grad_fn, batch=())
+    np.testing.assert_array_equal(updates["w"], grads["w"])
+
+
+def test_the_snippets_of_the_page_run_one_after_another():
+    scope = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
+        exec(block, scope)
