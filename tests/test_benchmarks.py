@@ -226,7 +226,7 @@ TINY = {
     },
     "operators": {"STEPS": 64, "SEEDS": 2},
     "rates": {"STEPS": (8, 16, 32, 64), "SEEDS": 2},
-    "stability": {"STEPS": (64, 1024), "SEEDS": 2},
+    "stability": {"SEEDS": 4},
     "stopping": {"MAX_STEPS": 50, "SEEDS": 2},
 }
 
