@@ -77,7 +77,9 @@ def run_grid(
             else CompiledProgram(train, grid, strategy, chunk_size, devices)
         )
         layout = program.layout
-        outcomes = Outcomes(grid, program.outputs, check, resume, label, context)
+        outcomes = Outcomes(
+            grid, program.outputs, check, resume, label, context, program.fingerprint
+        )
         info = {
             "strategy": layout.strategy,
             "block": [layout.seeds, layout.points],

@@ -39,6 +39,7 @@ class Journal:
       outputs: The metrics of one cell; None if a cell has to finish before they are known.
       label: The sweep's label.
       context: Whatever else must be the same in both runs, as JSON values.
+      program: The fingerprint of what computes a cell, or None if it has none.
 
     Raises:
       JournalError: If the file belongs to another sweep.
@@ -51,6 +52,7 @@ class Journal:
         outputs: Outputs | None,
         label: str = "",
         context: Mapping[str, Any] | None = None,
+        program: str | None = None,
     ):
         self._path = Path(path)
         self.outputs = outputs
@@ -62,6 +64,7 @@ class Journal:
             "label": label,
             "context": dict(context or {}),
             "metrics": None if outputs is None else _describe(outputs),
+            "program": program,
         }
         self._read(json.loads(json.dumps(self._header)))
 
@@ -118,6 +121,12 @@ class Journal:
                 f"{self._path} is not the journal of a sweep ({error}); choose another file."
             ) from error
         for key, mine in header.items():
+            if first.get(key) != mine and key == "program":
+                raise JournalError(
+                    f"{self._path} was recorded by another program: `train`, an array that it "
+                    "closes over, or the version of JAX has changed since; resume with what it was,"
+                    " or choose another file."
+                )
             if first.get(key) != mine:
                 raise JournalError(
                     f"{self._path} belongs to another sweep: its {key} is {first.get(key)}, here "

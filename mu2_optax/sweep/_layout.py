@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, PartitionSpec
 
 from mu2_optax.sweep._machine import cores, default_device
@@ -118,19 +117,6 @@ def block_function(cell: Callable[[Any, Any, Any], Any], layout: Layout) -> Call
     return shard_map(block, mesh=mesh, in_specs=specs, out_specs=out, check_rep=False)
 
 
-def has_convolution(jaxpr: Any) -> bool:
-    """Whether a convolution occurs anywhere in a jaxpr."""
-    if isinstance(jaxpr, ClosedJaxpr):
-        jaxpr = jaxpr.jaxpr
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "conv_general_dilated":
-            return True
-        inner = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-        if any(has_convolution(part) for part in inner if _is_jaxpr(part)):
-            return True
-    return False
-
-
 def _mapped(run: Cell, seeds: Any, points: Any, lanes: int) -> Any:
     """Runs the block by ``lax.map``, ``lanes`` cells at a time."""
     if lanes < len(points):
@@ -149,10 +135,6 @@ def _chunk(seeds: int, points: int, size: int) -> tuple[int, int]:
         calls = ceil(seeds / min(seeds, size // points))
         return ceil(seeds / calls), points
     return 1, ceil(points / ceil(points / size))
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(value, "eqns") or isinstance(value, ClosedJaxpr)
 
 
 def _workers() -> int:

@@ -2,7 +2,7 @@
 
 A rate's value is the mean over seeds of the metric's final value. A rate at which any seed
 diverged, or failed, counts as the worst possible. Whether a metric is better high or low is given
-by ``mode``; if None, `metric_mode` guesses from its name. Intervals are percentile bootstraps over
+by ``mode``; if None, by its name (`metric_mode`). Intervals are percentile bootstraps over
 seeds: the seeds are drawn again with replacement, 2000 times, with a fixed generator. With three
 seeds such an interval is coarse.
 """

@@ -26,6 +26,7 @@ class Outcomes:
       resume: The journal's file, or None.
       label: The sweep's label.
       context: What must be the same on resume.
+      program: Gives the fingerprint of what computes a cell.
     """
 
     def __init__(
@@ -36,12 +37,15 @@ class Outcomes:
         resume: str | Path | None,
         label: str,
         context: Mapping[str, Any] | None,
+        program: Callable[[], str | None],
     ):
         self._grid, self._check, self._label = grid, check, label
-        if outputs is not None and check:
-            check(outputs)
-        self._journal = None if resume is None else Journal(resume, grid, outputs, label, context)
+        self._journal = (
+            None if resume is None else Journal(resume, grid, outputs, label, context, program())
+        )
         self._outputs = self._journal.outputs if self._journal else outputs
+        if self._outputs is not None and check:
+            check(self._outputs)
         self.cells: dict[Cell, Outcome] = dict(self._journal.cells) if self._journal else {}
 
     def add(self, cell: Cell, metrics: Mapping[str, Any], error: str | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mu2_optax.sweep._labels import by_label
-from mu2_optax.sweep._mode import Mode, metric_mode
+from mu2_optax.sweep._mode import Mode, metric_mode, told_by
 from mu2_optax.sweep._result import SweepResult
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
@@ -111,8 +111,8 @@ def plot_curves(
         ``axes.get_legend_handles_labels()``.
       learning_rate: The rate; if None, each rate of a single result is a line.
       steps: The step of each value of the curve; 1, 2, ... if None.
-      mode: Whether low (``"min"``) or high (``"max"``) is better: what is better high has no
-        logarithmic axis. By the metric's name if None.
+      mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
+        What is better high, such as an accuracy, gets no logarithmic axis.
       title: A title, or None.
     """
     labelled = _check(results)
@@ -156,7 +156,7 @@ def plot_curves(
         axes.plot(at, curves.mean(axis=0), label=name, **style)
         if 0 < end < len(alive):
             axes.plot(at[-1], curves[:, -1].mean(), "x", color=style["color"], markersize=8)
-    if metric_mode(metric, mode) == "min" and _spans_decades(axes):
+    if (mode or told_by(metric)) != "max" and _spans_decades(axes):
         axes.set_yscale("log")
     heading = "learning rate" if learning_rate is None else None
     _finish(figure, axes, "step", metric, title, path, cut, heading)

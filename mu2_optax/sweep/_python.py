@@ -33,6 +33,9 @@ class PythonProgram:
     def compile(self) -> None:
         """Nothing: what is compiled is the caller's business."""
 
+    def fingerprint(self) -> None:
+        """None: an ordinary function is not traced, so that nobody sees what it does."""
+
     def run(self, block: Block) -> Any:
         """Runs the one cell of a block; what comes back waits for it to be computed."""
         (seed,), (point,) = block

@@ -142,6 +142,27 @@ class SweepResult:
             errors=errors,
         )
 
+    def complete_seeds(self) -> Self:
+        """The part of a sweep that can be measured: the seeds that have been run at every value.
+
+        Returns:
+          A result with those seeds alone, perhaps none.
+        """
+        keep = self.finished.all(axis=tuple(range(len(self.axes))))
+        places = {int(old): new for new, old in enumerate(np.flatnonzero(keep))}
+        seed_axis = len(self.axes)
+        return replace(
+            self,
+            metrics={n: np.compress(keep, a, axis=seed_axis) for n, a in self.metrics.items()},
+            seeds=self.seeds[keep],
+            finished=self.finished[..., keep],
+            errors={
+                (*cell[:-1], places[cell[-1]]): error
+                for cell, error in self.errors.items()
+                if cell[-1] in places
+            },
+        )
+
     def save(self, path: str | Path) -> None:
         """Writes the result to ``path``, as JSON or as CSV by its suffix.
 

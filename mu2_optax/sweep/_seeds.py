@@ -22,7 +22,8 @@ def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[A
         )
     if not result.finished.all():
         raise ValueError(
-            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first."
+            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first, or "
+            "measure `result.complete_seeds()`."
         )
     if (rates <= 0).any():
         raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")

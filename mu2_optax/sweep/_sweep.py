@@ -67,7 +67,8 @@ def sweep(
       progress: Whether to show progress on stderr: a bar on a terminal (of tqdm, if installed),
         elsewhere a line every ten seconds.
       resume: A file that records each finished call's cells; if it exists, the cells in it are not
-        run again.
+        run again. A file that another sweep has recorded is refused, also if only ``train`` was
+        edited since (which cannot be seen in ``"python"``: put a version into ``context``).
       label: The result's label, such as the optimizer's name.
       context: Values to keep in ``result.info`` which, with the grid, must be the same on resume.
       minutes: A budget of time: no call starts after it. Cells that have not been run are then not

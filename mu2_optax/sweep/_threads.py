@@ -5,10 +5,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from math import ceil, inf
 from typing import Any
 
+import jax
+import jax.experimental
 import numpy as np
 import numpy.typing as npt
 
@@ -92,7 +94,8 @@ def _in_turn(run: Callable[[Block], Any], blocks: Iterator[Block]) -> Iterator[F
 def _threaded(
     run: Callable[[Block], Any], blocks: Iterator[Block], workers: int
 ) -> Iterator[Finished]:
-    """Runs the blocks on a few threads."""
+    """Runs the blocks on a few threads, under the settings of JAX that hold in this one."""
+    run = _under_the_same_settings(run)
     pending: dict[Future[Any], Block] = {}
     pool = ThreadPoolExecutor(workers, thread_name_prefix="sweep")
     try:
@@ -106,6 +109,28 @@ def _threaded(
                 yield block, None if failure else future.result(), failure
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _under_the_same_settings(run: Callable[[Block], Any]) -> Callable[[Block], Any]:
+    """``run`` for another thread; what ``with jax.enable_x64(True)`` sets, a thread has by itself.
+
+    Only settings that matter to a function that has been compiled are carried over.
+    """
+    config: Any = jax.config
+    home: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # before jax 0.8
+    settings = (
+        (home.enable_x64, config.jax_enable_x64),
+        (jax.debug_nans, config.jax_debug_nans),
+        (jax.debug_infs, config.jax_debug_infs),
+    )
+
+    def under_them(block: Block) -> Any:
+        with ExitStack() as stack:
+            for setting, value in settings:
+                stack.enter_context(setting(value))
+            return run(block)
+
+    return under_them
 
 
 @contextmanager

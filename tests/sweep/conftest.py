@@ -11,6 +11,8 @@ import numpy as np
 import optax
 import pytest
 
+from mu2_optax.sweep import _cache
+
 COMPILES: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, duration, **_: (
@@ -21,7 +23,8 @@ jax.monitoring.register_event_duration_secs_listener(
 
 @pytest.fixture
 def compiles():
-    """The compilations since the test began."""
+    """The compilations since the test began; none of those before it is remembered."""
+    _cache.forget()
     COMPILES.clear()
     return COMPILES
 

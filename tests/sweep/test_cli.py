@@ -1,11 +1,13 @@
 import csv
 import json
 import signal
+import sys
 
 import numpy as np
 import pytest
 from sweep.conftest import run, signal_after_cells, start
 
+import mu2_optax
 from mu2_optax.sweep import load_results
 from mu2_optax.sweep._command.cli import main
 
@@ -26,6 +28,9 @@ def train_fn(optimizer, key):
 
 def by_rate(learning_rate, key):
     return {"loss": (1 - learning_rate) ** 2, "score": learning_rate}
+
+def oddly_named(learning_rate, key):
+    return {"grad-norm": learning_rate, "val-loss": 3 - learning_rate}
 
 def wrong(a, b):
     return {}
@@ -86,6 +91,41 @@ def test_a_task_of_ones_own_with_a_rate_and_a_metric(folder, capsys):
     assert results["by_rate"].learning_rates.tolist() == [0.5, 1.0, 1.5, 2.0]
 
 
+@pytest.mark.parametrize(("better", "winner"), [("high", "mu2_sgd"), ("low", "sgd")])
+def test_better_says_which_way_a_metric_is_better(folder, capsys, better, winner):
+    source = """
+def train_fn(optimizer, key):
+    return {"height": 2.0 if type(optimizer.init(0.0)).__name__ == "Mu2State" else 1.0}
+"""
+    (folder / "height_task.py").write_text(source)
+    arguments = ["height_task:train_fn", "--optimizers", "sgd,mu2_sgd", "--lrs", "1,2", "--quiet"]
+    assert main([*arguments, "--better", better, "--out", "run"]) == 0
+    marked = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("* "))
+    assert marked.split()[1] == winner
+
+
+def test_a_dash_in_a_metrics_name_is_no_underscore(folder, capsys):
+    arguments = ["quadratic_task:oddly_named", "--lrs", "1,2", "--seeds", "1", "--quiet"]
+    assert main([*arguments, "--metric", "val-loss", "--out", "run"]) == 0
+    assert "val-loss, mean of 1 seeds" in capsys.readouterr().out
+    assert main([*arguments, "--metric", "grad-norm", "--better", "low", "--out", "run2"]) == 0
+
+
+def test_an_ordinary_function_is_swept_by_the_strategy_python(folder, capsys):
+    source = """
+def train_fn(learning_rate, key):
+    print("ran", type(learning_rate).__name__)
+    return {"loss": learning_rate if learning_rate > 1 else 0.5}
+"""
+    (folder / "ordinary_task.py").write_text(source)
+    arguments = ["ordinary_task:train_fn", "--strategy", "python", "--lrs", "1,2", "--quiet"]
+    assert main([*arguments, "--seeds", "1", "--metric", "los", "--out", "run"]) == 2
+    assert capsys.readouterr().out.count("ran float") == 1  # its first cell shows the metrics
+    assert main([*arguments, "--seeds", "1", "--out", "run"]) == 0
+    results = load_results(folder / "run" / "results.json")
+    assert results["train_fn"].metrics["loss"].tolist() == [[0.5], [2.0]]
+
+
 def test_an_optimizer_that_fails_does_not_take_the_others_with_it(folder, capsys):
     source = """
 def train_fn(optimizer, key):
@@ -144,19 +184,22 @@ def test_the_list_names_tasks_optimizers_and_metrics(capsys):
         (["quadratic_task:train"], ["no function 'train'", "train_fn"]),
         (["quadratic_task:wrong"], ["(optimizer, key) or (learning_rate, key)", "(a, b)"]),
         (["quadratic_task:by_rate", "--radius", "1"], ["--optimizers and --radius do not apply"]),
-        (
-            ["quadratic_task:by_rate", "--lrs", "1", "--metric", "los", "--quiet"],
-            ["no metric 'los'", "Did you mean 'loss'?"],
-        ),
+        (["--out", "quadratic_task.py"], ["--out must name a folder", "is a file"]),
+        (["--out", "quadratic_task.py/run"], ["--out must name a folder", "is a file"]),
+        (["quadratic_task:by_rate", "--metric", "los"], ["no metric 'los'", "mean 'loss'?"]),
+        (["quadratic_task:oddly_named"], ["'grad-norm' is better high or low", "--better low"]),
     ],
 )
 def test_bad_options_say_what_exists(folder, capsys, monkeypatch, arguments, messages):
     monkeypatch.delenv("MU2_OPTAX_DATA", raising=False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = sorted(path.name for path in folder.glob("*"))
     assert main(arguments) == 2
     captured = capsys.readouterr()
     for message in messages:
         assert message in captured.err
-    assert "Traceback" not in captured.err
+    assert len(captured.err.splitlines()) == 1
+    assert sorted(path.name for path in folder.glob("*")) == before  # nothing has been written
 
 
 @pytest.mark.parametrize(
@@ -168,6 +211,9 @@ def test_bad_options_say_what_exists(folder, capsys, monkeypatch, arguments, mes
         ["--lrs", "-1,1"],
         ["--seeds", "x"],
         ["--strategy", "pmap"],
+        ["--chunk-size", "0"],
+        ["--chunk-size", "two"],
+        ["--better", "higher"],
         ["--nonsense"],
     ],
 )
@@ -185,6 +231,13 @@ def test_the_help_has_examples(capsys):
     out = capsys.readouterr().out
     assert "mu2-sweep my_module:train_fn" in out
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_the_version_is_the_packages(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.strip() == f"mu2-optax {mu2_optax.__version__}"
 
 
 def test_real_data_in_the_environment(folder, monkeypatch):

@@ -261,6 +261,24 @@ def test_in_another_thread_a_sweep_leaves_the_signals_alone():
     assert signal.getsignal(signal.SIGINT) is usual
 
 
+@pytest.mark.parametrize("strategy", ["vmap", "map", "loop"])
+def test_settings_of_jax_hold_in_the_threads_too(strategy):
+    third = lambda learning_rate, key: {"x": learning_rate / 3}
+    with jax.enable_x64(True):
+        result = sweep(third, [1.0, 2.0], 2, strategy=strategy, progress=False)
+    assert result.metrics["x"][:, 0].tolist() == [1 / 3, 2 / 3]  # in float64
+
+
+def test_debug_nans_hold_in_the_threads_too():
+    log = lambda learning_rate, key: {"x": jnp.log(1.0 - learning_rate)}
+    with jax.debug_nans(True), pytest.warns(UserWarning, match="=2, seed=0 failed: FloatingPoint"):
+        result = sweep(log, [0.5, 2.0], 1, strategy="loop", progress=False)
+    assert "turn it off to have divergence as a result" in result.errors[1, 0]
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="jax_debug_nans"):
+        sweep(log, [0.5, 2.0], 1, strategy="vmap", progress=False)
+    assert np.isnan(sweep(log, [2.0], 1, strategy="loop", progress=False).metrics["x"]).all()
+
+
 def test_arrays_that_train_closes_over_are_not_compiled_in():
     big = jnp.arange(1_000_000, dtype=jnp.float32)
     result = sweep(lambda learning_rate, key: {"s": learning_rate * big[-1]}, [1.0], 1)

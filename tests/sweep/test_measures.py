@@ -152,13 +152,29 @@ def test_the_interval_spans_what_drawing_the_seeds_again_can_give():
     assert high < 2
 
 
-def test_whether_high_is_better_comes_from_the_name_unless_given():
-    assert metric_mode("test_accuracy") == "max"
-    assert metric_mode("train_loss") == "min"
+@pytest.mark.parametrize(
+    ("mode", "names"),
+    [
+        ("max", "test_accuracy val_acc acc top1 top5 bleu iou return F1 testF1 r2 ROC-AUC reward"),
+        ("max", "score f1_score accuracy/top5 valAcc episode_return acc1 recall@5 accuracy_mean"),
+        ("min", "train_loss layer2_loss score_matching_loss reward_model_loss Loss NLLLoss"),
+        ("min", "error_rate top5_error brier_score trainMSE test-perplexity loss_final regret"),
+    ],
+)
+def test_whether_high_is_better_comes_from_whole_words_of_the_name(mode, names):
+    assert {name: metric_mode(name) for name in names.split()} == dict.fromkeys(names.split(), mode)
+
+
+@pytest.mark.parametrize("name", ["curve", "grad_norm", "loss_scale", "accuracy_drop", "factor"])
+def test_a_name_that_does_not_tell_is_asked_about(name):
+    with pytest.raises(ValueError, match=r"`mode=\"min\"` or `mode=\"max\"`.*--better low or"):
+        metric_mode(name)
+    assert metric_mode(name, "max") == "max"
+    assert metric_mode(name, "min") == "min"
+
+
+def test_a_known_mode_wins_over_the_name():
     assert metric_mode("train_loss", "max") == "max"
-    result = curve([1, 3, 2])
-    assert plateau_width(result, "loss", 1, mode="max").high == 100
-    assert plateau_width(result, "loss", 0, mode="min").high == 1
 
 
 @pytest.mark.parametrize(

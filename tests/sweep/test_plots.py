@@ -117,17 +117,28 @@ def test_a_picture_can_be_drawn_into_given_axes_without_a_legend():
     assert axes.get_legend() is None
     assert not axes.figure.legends
     axes = panel()
-    plot_curves(result("a", [[1, 3], [4, 6]], steps=5), "curve", axes=axes, mode="min")
+    plot_curves(result("a", [[1, 3], [4, 6]], steps=5), "curve", axes=axes)
     assert axes.get_legend_handles_labels()[1] == ["1", "10"]
 
 
 def test_curves_are_drawn_at_the_given_steps():
     axes = panel()
     run = result("a", [[1, 3]], steps=3)
-    plot_curves(run, "curve", axes=axes, steps=[0, 50, 100], mode="min")
+    plot_curves(run, "curve", axes=axes, steps=[0, 50, 100])
     assert axes.get_lines()[0].get_xdata().tolist() == [0, 50, 100]
     with pytest.raises(ValueError, match="`steps` must have a number for each of the 3 values"):
-        plot_curves(run, "curve", axes=axes, steps=[0, 50], mode="min")
+        plot_curves(run, "curve", axes=axes, steps=[0, 50])
+
+
+def test_curves_of_what_is_better_high_have_no_log_axis():
+    run = result("a", [[1e-3, 1e-3]], steps=5)
+    run.metrics["accuracy"] = run.metrics["curve"]
+    scales = []
+    for metric, mode in (("curve", None), ("accuracy", None), ("curve", "max")):
+        axes = panel()
+        plot_curves(run, metric, axes=axes, mode=mode)
+        scales.append(axes.get_yscale())
+    assert scales == ["log", "linear", "linear"]
 
 
 def test_more_lines_than_colours_can_still_be_told_apart():
@@ -161,9 +172,9 @@ def test_drawing_does_not_import_pyplot_or_choose_a_backend(tmp_path):
     script = (
         "import sys, numpy as np\n"
         "from mu2_optax.sweep import SweepResult, plot_sweep\n"
-        "r = SweepResult({'a': np.ones((2, 1))}, {'learning_rate': np.array([1., 2.])},\n"
+        "r = SweepResult({'loss': np.ones((2, 1))}, {'learning_rate': np.array([1., 2.])},\n"
         "                np.arange(1), np.ones((2, 1), bool))\n"
-        "plot_sweep(r, 'a', 'p.png')\n"
+        "plot_sweep(r, 'loss', 'p.png')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run(

@@ -177,6 +177,17 @@ def test_final_is_the_end_of_a_curve_and_a_scalar_itself():
     assert result.dims("curve") == ("learning_rate", "seed", "step")
 
 
+def test_the_complete_seeds_of_an_unfinished_sweep_are_those_run_at_every_rate():
+    partial = make_result(seeds=(0, 1, 2), unfinished=[(0, 1)])
+    partial.errors.update({(0, 2): "no luck", (1, 1): "no luck either"})
+    whole = partial.complete_seeds()
+    expected = make_result(seeds=(0, 2))
+    expected.errors[0, 1] = "no luck"
+    assert_same(whole, expected)
+    nothing = make_result(unfinished=[(0, 0), (1, 1)]).complete_seeds()
+    assert nothing.metrics["curve"].shape == (2, 0, 3)
+
+
 def test_selecting_keeps_the_errors_of_the_selected_cells():
     result = awkward()
     assert result.select(learning_rate=0.1).errors == {(0,): result.errors[0, 0]}

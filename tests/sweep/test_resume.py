@@ -1,4 +1,5 @@
 import json
+import pathlib
 import signal
 import subprocess
 import sys
@@ -107,6 +108,55 @@ def test_a_journal_of_another_sweep_is_refused(tmp_path, change, what):
     with pytest.raises(ValueError, match=f"belongs to another sweep: its {what} is"):
         sweep(**(arguments | change), progress=False, resume=path)
     assert path.read_text() == before
+
+
+data = np.arange(4.0, dtype=np.float32)
+scaled = lambda factor, array: (
+    lambda learning_rate, key: {
+        "loss": factor * learning_rate * jax.jit(lambda x: (x * jnp.asarray(array)).sum())(data)
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        pytest.param(scaled(3.0, data), id="a number"),
+        pytest.param(scaled(2.0, data + 1), id="an array in a function inside"),
+        pytest.param(lambda learning_rate, key: {"loss": learning_rate}, id="the code"),
+    ],
+)
+def test_a_journal_of_the_function_before_it_was_edited_is_refused(tmp_path, edited):
+    path = tmp_path / "j.jsonl"
+    sweep(scaled(2.0, data), RATES, 2, progress=False, resume=path)
+    sweep(scaled(2.0, data), RATES, 2, progress=False, resume=path, strategy="map")  # the same
+    before = path.read_text()
+    with pytest.raises(ValueError, match="was recorded by another program: `train`, an array"):
+        sweep(edited, RATES, 2, progress=False, resume=path)
+    assert path.read_text() == before
+
+
+@pytest.mark.slow
+def test_the_same_function_is_known_again_in_another_process(tmp_path):
+    from sweep.conftest import make_cnn
+
+    script = (
+        "from sweep.conftest import make_cnn\n"
+        "from mu2_optax.sweep import sweep\n"
+        "sweep(make_cnn(), [0.1], 1, progress=False, resume='j.jsonl')\n"
+    )
+    environ = environment()
+    environ["PYTHONPATH"] += ":" + str(pathlib.Path(__file__).parents[1])
+    for hash_seed in ("1", "2"):
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tmp_path,
+            env=environ | {"PYTHONHASHSEED": hash_seed},
+            check=True,
+            timeout=300,
+        )
+    sweep(make_cnn(), [0.1], 1, progress=False, resume=tmp_path / "j.jsonl")
+    assert len((tmp_path / "j.jsonl").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("content", ["hello\n", "[1]\n", '{"format": "x"}\n'])

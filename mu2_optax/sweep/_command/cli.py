@@ -34,8 +34,9 @@ examples:
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run     # Ctrl-C, and then:
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run --resume
   mu2-sweep my_module:train_fn                             # a task of your own
+  mu2-sweep my_module:train_fn --strategy python           # not traced: an ordinary function
 
-a task of your own is a function in JAX from start to end that returns a dict of metrics:
+a task of your own is a function that returns a dict of metrics, in JAX from start to end:
   def train_fn(optimizer, key): ...      # an Optax optimizer, for each of --optimizers;
                                          # call optimizer.update(grads, state, params,
                                          #                       grad_fn=grad_fn, batch=batch)
