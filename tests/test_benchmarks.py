@@ -217,7 +217,7 @@ def test_recalibration_helps_where_the_statistics_lag(monkeypatch):
 TINY = {
     "dynamic_batches": {"STEPS": (32, 64), "SEEDS": 2},
     "errors": {"STEPS": 8192, "SEEDS": 1},
-    "extra_hint": {"STEPS": 64, "SEEDS": 2},
+    "extra_hint": {"STEPS": 64, "SEEDS": 2, "TIMES": (16, 64)},
     "no_learning_rate": {
         "RATES": np.array([0.1, 1.0]),
         "PASSES": 1,
@@ -226,7 +226,7 @@ TINY = {
     },
     "operators": {"STEPS": 64, "SEEDS": 2},
     "rates": {"STEPS": (8, 16, 32, 64), "SEEDS": 2},
-    "stability": {"STEPS": (64, 1024), "SEEDS": 2, "MULTIPLES": np.array([0.01, 0.1, 1.0, 10.0])},
+    "stability": {"SEEDS": 4},
     "stopping": {"MAX_STEPS": 50, "SEEDS": 2},
 }
 

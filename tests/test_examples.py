@@ -87,7 +87,7 @@ def test_the_resnet_resumes_bit_for_bit_and_runs_on_two_devices(tmp_path):
     )
     assert both.returncode == 0, both.stderr
     one, two = (trained(tmp_path / name) for name in ("whole", "two"))
-    np.testing.assert_allclose(two, one, atol=1e-3 * np.abs(one).max())
+    np.testing.assert_allclose(two, one, rtol=0, atol=1e-5)  # a step moves them by up to 7e-3
     other = run("cifar10_resnet", *options, "--width", 4, "--checkpoint", tmp_path / "part")
     assert other.returncode == 1
     assert "another model" in other.stderr
