@@ -106,7 +106,8 @@ def value_and_grad(
                 nnx.update(args[place], point)
                 out = loss_fn(*args, **kwargs)
                 value, aux = out if has_aux else (out, None)
-                _, _, after, _ = nnx.split((args, kwargs), wrt, nnx.Variable, ...)
+                _, *parts = nnx.split((args, kwargs), wrt, nnx.Variable, ...)
+                after = parts[1]
                 return value, (aux, nnx.as_pure(after))
 
             differentiate = jax.value_and_grad(loss, has_aux=True)
