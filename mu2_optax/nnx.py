@@ -91,7 +91,6 @@ def value_and_grad(
     """
     check_callable("loss_fn", loss_fn, "loss_fn(model, batch)")
     place, wrt = _differentiated(argnums)
-
     axes = () if axis_name is None else (axis_name,)
     plain = not accumulate and axis_name is None  # then Flax's own makes the first evaluation
 
@@ -106,8 +105,7 @@ def value_and_grad(
                 nnx.update(args[place], point)
                 out = loss_fn(*args, **kwargs)
                 value, aux = out if has_aux else (out, None)
-                _, *parts = nnx.split((args, kwargs), wrt, nnx.Variable, ...)
-                after = parts[1]
+                _, after = nnx.state((args, kwargs), wrt, nnx.Variable, ...)[:2]
                 return value, (aux, nnx.as_pure(after))
 
             differentiate = jax.value_and_grad(loss, has_aux=True)
