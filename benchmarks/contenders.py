@@ -4,6 +4,7 @@ All are made and called in the same way, and the step of each is the learning ra
 multiplied by α_t, as in the paper's experiments.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +16,19 @@ from mu2_optax.sweep._command.optimizers import OPTIMIZERS
 from mu2_optax.sweep._command.optimizers import make_optimizer as make_paper_optimizer
 
 PAPER = tuple(OPTIMIZERS)  # mu2_sgd, mu2_extra_sgd, storm, anytime_sgd, sgd, momentum, adam
-PEERS = ("mu2_adam", "schedule_free_sgd", "schedule_free_adamw", "prodigy", "dog")
+PEERS = (
+    "mu2_sgd_measured",
+    "mu2_adam",
+    "schedule_free_sgd",
+    "schedule_free_adamw",
+    "prodigy",
+    "dog",
+)
 
 # Gradient evaluations of one step.
 GRADIENTS = dict.fromkeys((*PAPER, *PEERS), 1) | {
     "mu2_sgd": 2,
+    "mu2_sgd_measured": 2,
     "storm": 2,
     "mu2_adam": 2,
     "mu2_extra_sgd": 3,
@@ -27,6 +36,7 @@ GRADIENTS = dict.fromkeys((*PAPER, *PEERS), 1) | {
 
 TITLES = {
     "mu2_sgd": "μ²-SGD",
+    "mu2_sgd_measured": "μ²-SGD, β measured",
     "mu2_extra_sgd": "μ²-ExtraSGD",
     "storm": "STORM",
     "anytime_sgd": "Anytime-SGD",
@@ -60,6 +70,9 @@ def make_optimizer(
     """
     if name in PAPER:
         return make_paper_optimizer(name, learning_rate, momentum, projection)
+    if name == "mu2_sgd_measured":
+        momentum = dataclasses.replace(momentum, beta=mu2_optax.measured_beta())
+        return mu2_optax.mu2_sgd(learning_rate, momentum, projection=projection)
     if name == "mu2_adam":
         return mu2_optax.mu2(optax.adam(learning_rate), momentum, projection=projection)
     if name == "schedule_free_sgd":

@@ -79,7 +79,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     experiment.add_arguments(parser, data="mnist", rates=RATES, optimizers=PAPER)
-    known = tuple(logistic_task.PROJECTIONS)
+    known = ("per_tensor", "global", "none")
     parser.add_argument("--projections", choices=known, nargs="+", default=known)
     parser.add_argument(
         "--evaluations", type=positive_int, default=EVALUATIONS, help="must divide the steps"

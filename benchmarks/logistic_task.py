@@ -16,11 +16,13 @@ BATCH = 64
 PROJECTIONS = {
     "per_tensor": mu2_optax.per_tensor(mu2_optax.onto_l2_ball(1.0)),
     "global": mu2_optax.onto_l2_ball(1.0),
+    "ball_4": mu2_optax.onto_l2_ball(4.0),
     "none": None,
 }
 IN_WORDS = {
     "per_tensor": "each tensor in its unit ball",
     "global": "the whole vector in the unit ball",
+    "ball_4": "the whole vector in a ball of radius 4",
     "none": "not constrained",
 }
 

@@ -22,12 +22,18 @@ from mu2_optax._auto import mu2_auto as mu2_auto
 from mu2_optax._auto import query_ahead as query_ahead
 from mu2_optax._corrected import CorrectedMomentumState as CorrectedMomentumState
 from mu2_optax._corrected import corrected_momentum as corrected_momentum
+from mu2_optax._error_bar import ErrorBar as ErrorBar
+from mu2_optax._error_bar import error_bar as error_bar
+from mu2_optax._error_bar import noise_scale as noise_scale
 from mu2_optax._extragradient import Mu2ExtraState as Mu2ExtraState
 from mu2_optax._extragradient import mu2_extra_sgd as mu2_extra_sgd
 from mu2_optax._frank_wolfe import frank_wolfe as frank_wolfe
 from mu2_optax._frank_wolfe import mu2_frank_wolfe as mu2_frank_wolfe
 from mu2_optax._guard import RejectNonfiniteState as RejectNonfiniteState
 from mu2_optax._guard import reject_nonfinite as reject_nonfinite
+from mu2_optax._measured import ErrorMemory as ErrorMemory
+from mu2_optax._measured import measured_beta as measured_beta
+from mu2_optax._measured import with_error_bar as with_error_bar
 from mu2_optax._momentum import DoubleMomentum as DoubleMomentum
 from mu2_optax._momentum import fixed_momentum as fixed_momentum
 from mu2_optax._momentum import linear_momentum as linear_momentum
@@ -46,6 +52,7 @@ from mu2_optax._same_sample import accumulate as accumulate
 from mu2_optax._same_sample import bind as bind
 from mu2_optax._same_sample import grad_pair as grad_pair
 from mu2_optax._weights import RatioMemory as RatioMemory
+from mu2_optax._weights import Seen as Seen
 from mu2_optax._weights import Weight as Weight
 from mu2_optax._weights import WeightRatio as WeightRatio
 

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._checks import check_gradient, check_params, check_stored
+from mu2_optax._measured import total_error
 from mu2_optax._same_sample import GradFn, gradient_at
 from mu2_optax._trees import add, cast_like, scaled, stored_copy, stored_zeros, subtract, widened
-from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight, check_weight
+from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_weight, check_weight
 
 
 class CorrectedMomentumState(NamedTuple):
@@ -26,6 +27,11 @@ class CorrectedMomentumState(NamedTuple):
     x: Any
     d: Any
     beta_memory: Any = None
+
+    @property
+    def error(self) -> jax.Array:
+        """The estimated squared error of d, where β has an error bar."""
+        return total_error(self.beta_memory)
 
 
 def corrected_momentum(
@@ -101,7 +107,9 @@ def corrected_momentum(
             prev_grads = gradient_at(state.x, params, grad_fn, batch, "corrected_momentum")
         else:
             check_gradient("prev_grads", prev_grads, params)
-        forgotten, memory = beta.step(state.beta_memory, state.t)
+        forgotten, memory = beta.step(
+            state.beta_memory, state.t, Seen(updates, prev_grads, state.d)
+        )
         d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
         return cast_like(d, params), CorrectedMomentumState(
             t=optax.safe_increment(state.t),

@@ -9,6 +9,7 @@ import optax
 from mu2_optax._anytime import averaged
 from mu2_optax._checks import check_gradient, check_params, check_rate, check_stored
 from mu2_optax._corrected import carried_correction
+from mu2_optax._measured import total_error
 from mu2_optax._momentum import DoubleMomentum, check_momentum, linear_momentum
 from mu2_optax._projections import Projection, as_projection
 from mu2_optax._same_sample import GradFn, gradient_at
@@ -22,7 +23,7 @@ from mu2_optax._trees import (
     subtract,
     widened,
 )
-from mu2_optax._weights import ScalarOrSchedule, as_schedule, as_weight, weight_at
+from mu2_optax._weights import ScalarOrSchedule, Seen, as_schedule, as_weight, weight_at
 
 
 class Mu2ExtraState(NamedTuple):
@@ -44,6 +45,11 @@ class Mu2ExtraState(NamedTuple):
     x: Any = None
     beta_memory: Any = None
     gamma_memory: Any = None
+
+    @property
+    def error(self) -> jax.Array:
+        """The estimated squared error of d, where β has an error bar."""
+        return total_error(self.beta_memory)
 
 
 def mu2_extra_sgd(
@@ -133,16 +139,17 @@ def mu2_extra_sgd(
             return widened(gradient_at(point, params, grad_fn, batch, "mu2_extra_sgd"))
 
         count = state.t
-        forgotten, beta_memory = beta.step(state.beta_memory, count)
         share, gamma_memory = gamma.step(state.gamma_memory, count)
         step = weight_at(eta, count)
         if weighted_steps:
             step = step * weight_at(momentum.alpha, count)
-        carried = carried_correction(count, forgotten, state.d, updates)
         y = widened(state.y)
 
         hint, _ = averaged(params, state.x, y, share)
-        d_hat = add(gradient(optax.apply_updates(params, hint)), carried)
+        g_hat = gradient(optax.apply_updates(params, hint))
+        forgotten, beta_memory = beta.step(state.beta_memory, count, Seen(g_hat, updates, state.d))
+        carried = carried_correction(count, forgotten, state.d, updates)
+        d_hat = add(g_hat, carried)
         w = project(subtract(y, scaled(step, d_hat)))
         move, x = averaged(params, state.x, w, share)
         d = add(gradient(optax.apply_updates(params, move)), carried)

@@ -68,7 +68,9 @@ class DoubleMomentum:
                 object.__setattr__(self, name, as_schedule(weight))
 
 
-def linear_momentum(offset: Scalar = 0) -> DoubleMomentum:
+def linear_momentum(
+    offset: Scalar = 0, *, beta: ScalarOrSchedule | Weight | None = None
+) -> DoubleMomentum:
     r"""Weights that grow with time, :math:`\alpha_t = t + o`: the paper's choice for convex losses.
 
     .. math::
@@ -78,6 +80,7 @@ def linear_momentum(offset: Scalar = 0) -> DoubleMomentum:
     Args:
       offset: o. The theorems use 1, the experiments 0 and the authors' code −1, which gives the
         initial point no weight in the average.
+      beta: Another β, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -100,7 +103,7 @@ def linear_momentum(offset: Scalar = 0) -> DoubleMomentum:
     def alpha(count: Any) -> jax.Array:
         return time(count) + offset
 
-    def beta(count: Any) -> jax.Array:
+    def inverse_alpha(count: Any) -> jax.Array:
         return 1 / (time(count) + jnp.maximum(offset, 0))
 
     def gamma(count: Any) -> jax.Array:
@@ -108,13 +111,16 @@ def linear_momentum(offset: Scalar = 0) -> DoubleMomentum:
         later = t > 1  # gamma_1 = 1 for every offset, also for -1, where the formula is 0/0
         return jnp.where(later, 2 * (t + offset), 1) / jnp.where(later, t * (t + 1 + 2 * offset), 1)
 
-    return DoubleMomentum(alpha, beta, gamma)
+    return DoubleMomentum(alpha, inverse_alpha if beta is None else beta, gamma)
 
 
-def uniform_momentum() -> DoubleMomentum:
+def uniform_momentum(*, beta: ScalarOrSchedule | Weight | None = None) -> DoubleMomentum:
     r"""Equal weights: the average is the plain mean of the iterates.
 
     .. math:: \alpha_t = 1, \qquad \beta_t = \gamma_t = 1/t
+
+    Args:
+      beta: Another β, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -128,10 +134,12 @@ def uniform_momentum() -> DoubleMomentum:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
       2025, appendix on uniform weights
     """
-    return DoubleMomentum(1.0, inverse_time, inverse_time)
+    return DoubleMomentum(1.0, inverse_time if beta is None else beta, inverse_time)
 
 
-def polynomial_momentum(power: Scalar) -> DoubleMomentum:
+def polynomial_momentum(
+    power: Scalar, *, beta: ScalarOrSchedule | Weight | None = None
+) -> DoubleMomentum:
     r"""Weights that grow like :math:`t^p`, as a rising factorial, so that their sum is closed.
 
     .. math::
@@ -141,6 +149,7 @@ def polynomial_momentum(power: Scalar) -> DoubleMomentum:
     Args:
       power: p ≥ 0. 0 is :func:`uniform_momentum` and 1 is :func:`linear_momentum`; larger powers
         forget the first iterates faster.
+      beta: Another β, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -162,7 +171,11 @@ def polynomial_momentum(power: Scalar) -> DoubleMomentum:
     def gamma(count: Any) -> jax.Array:
         return (1 + power) / (time(count) + power)
 
-    return DoubleMomentum(lambda count: _rising_factorial(time(count), power), inverse_time, gamma)
+    return DoubleMomentum(
+        lambda count: _rising_factorial(time(count), power),
+        inverse_time if beta is None else beta,
+        gamma,
+    )
 
 
 def fixed_momentum(

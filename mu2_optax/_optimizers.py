@@ -44,6 +44,11 @@ class Mu2State(NamedTuple):
         """The estimate of the gradient at ``x``."""
         return self.corrected.d
 
+    @property
+    def error(self) -> jax.Array:
+        """The estimated squared error of d, where β has an error bar."""
+        return self.corrected.error
+
 
 def mu2(
     inner: optax.GradientTransformation,

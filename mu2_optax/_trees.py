@@ -72,9 +72,17 @@ def cast_like(tree: Any, reference: Any) -> Any:
     return jax.tree.map(lambda a, r: jnp.asarray(a).astype(jnp.result_type(r)), tree, reference)
 
 
-def scaled(scalar: jax.Array, tree: Any) -> Any:
-    """``scalar`` times each leaf, in the leaf's own dtype."""
-    return jax.tree.map(lambda a: scalar.astype(a.dtype) * a, tree)
+def scaled(weight: jax.Array, tree: Any) -> Any:
+    """``weight`` times each leaf, in the leaf's own dtype; a vector has a number for each leaf."""
+    leaves, structure = jax.tree.flatten(tree)
+    each = [weight] * len(leaves) if weight.ndim == 0 else list(weight)
+    products = [w.astype(a.dtype) * a for w, a in zip(each, leaves, strict=True)]
+    return jax.tree.unflatten(structure, products)
+
+
+def squared_norms(tree: Any) -> jax.Array:
+    """The squared L2 norm of each leaf, as a vector in the order of the leaves."""
+    return jnp.stack([jnp.sum(jnp.real(a * jnp.conj(a))) for a in jax.tree.leaves(tree)])
 
 
 def inverse_or_zero(norm: jax.Array) -> jax.Array:

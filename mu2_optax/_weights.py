@@ -27,6 +27,20 @@ Scalar: TypeAlias = float | jax.Array
 ScalarOrSchedule: TypeAlias = Scalar | Schedule
 
 
+class Seen(NamedTuple):
+    """What a step of corrected momentum has computed when it asks for its β.
+
+    Attributes:
+      grads: The gradient at the new point.
+      prev_grads: The gradient at the previous point, on the same sample.
+      d: The estimate there.
+    """
+
+    grads: Any
+    prev_grads: Any
+    d: Any
+
+
 @runtime_checkable
 class Weight(Protocol):
     """A weight with a memory."""
@@ -34,8 +48,14 @@ class Weight(Protocol):
     def first(self, params: Any) -> Any:
         """The memory at count 0; None if there is nothing to remember."""
 
-    def step(self, memory: Any, count: jax.Array) -> tuple[jax.Array, Any]:
-        """The weight at ``count``, and the memory for the next count."""
+    def step(
+        self, memory: Any, count: jax.Array, seen: Seen | None = None
+    ) -> tuple[jax.Array, Any]:
+        """The weight at ``count``, and the memory for the next count.
+
+        The weight is a scalar, or a vector with a number for each tensor. ``seen`` is what the step
+        has computed so far, where the weight is a β.
+        """
 
 
 class RatioMemory(NamedTuple):
@@ -73,8 +93,11 @@ class WeightRatio:
         del params
         return RatioMemory(jnp.zeros([], float), jnp.ones([], float))
 
-    def step(self, memory: RatioMemory | None, count: jax.Array) -> tuple[jax.Array, RatioMemory]:
+    def step(
+        self, memory: RatioMemory | None, count: jax.Array, seen: Seen | None = None
+    ) -> tuple[jax.Array, RatioMemory]:
         """γ at ``count``, and the sum up to it."""
+        del seen
         if memory is None:
             raise ValueError(
                 "the state must hold the memory of a weighted momentum, got None: it was made by "
@@ -100,8 +123,10 @@ class _Scheduled:
     def first(self, params: Any) -> None:
         del params
 
-    def step(self, memory: None, count: jax.Array) -> tuple[jax.Array, None]:
-        del memory
+    def step(
+        self, memory: None, count: jax.Array, seen: Seen | None = None
+    ) -> tuple[jax.Array, None]:
+        del memory, seen
         return weight_at(self.schedule, count), None
 
 

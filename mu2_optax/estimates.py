@@ -19,9 +19,10 @@ from mu2_optax._checks import (
     check_stored,
 )
 from mu2_optax._corrected import carried_correction
+from mu2_optax._measured import total_error
 from mu2_optax._same_sample import GradFn
 from mu2_optax._trees import add, cast_like, stored_copy, wide_zeros, widened
-from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight, check_weight
+from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_weight, check_weight
 
 __all__ = [
     "CorrectedEstimate",
@@ -50,6 +51,11 @@ class CorrectedEstimateState(NamedTuple):
     x: Any
     value: Any
     beta_memory: Any = None
+
+    @property
+    def error(self) -> jax.Array:
+        """The estimated squared error of ``value``, where β has an error bar."""
+        return total_error(self.beta_memory)
 
 
 class CorrectedEstimate(NamedTuple):
@@ -132,7 +138,7 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
             "operator(params, batch)", now, state.value, "Call `init` with a batch of that kind."
         )
         before = operator(cast_like(state.x, params), batch)
-        forgotten, memory = beta.step(state.beta_memory, state.t)
+        forgotten, memory = beta.step(state.beta_memory, state.t, Seen(now, before, state.value))
         carried = carried_correction(state.t, forgotten, state.value, before)
         value = cast_like(add(widened(now), carried), state.value)
         x = cast_like(params, state.x)

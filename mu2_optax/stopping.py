@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._checks import check_callable, check_iterations, check_nonnegative
-from mu2_optax._corrected import CorrectedMomentumState
-from mu2_optax._extragradient import Mu2ExtraState
+from mu2_optax._error_bar import error_bar, find_estimate
 from mu2_optax._trees import widened
 
 __all__ = [
@@ -23,6 +22,7 @@ __all__ = [
     "RunResult",
     "StopReason",
     "estimate_norm",
+    "gradient_bound",
     "run_until",
 ]
 
@@ -86,17 +86,42 @@ def estimate_norm(state: Any) -> jax.Array:
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
-    holders = (CorrectedMomentumState, Mu2ExtraState)
-    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, holders))
-    found = [node for node in nodes if isinstance(node, holders)]
-    if len(found) != 1:
-        raise ValueError(
-            "`state` must hold exactly one estimate d of the gradient, got "
-            f"{len(found)} in a {type(state).__name__}; use an optimizer with corrected momentum "
-            "(mu2_sgd, mu2_extra_sgd, storm, ...), or pass `norm`, a function from the state to "
-            "the number that is compared with the tolerance."
-        )
-    return optax.tree.norm(widened(found[0].d))
+    return optax.tree.norm(widened(find_estimate(state).d))
+
+
+def gradient_bound(state: Any) -> jax.Array:
+    r"""A norm that takes the error of the estimate into account.
+
+    .. math:: \|\nabla f(x_t)\| \le \|d_t\| + \|d_t - \nabla f(x_t)\| \approx \|d_t\| + \sqrt{P_t}
+
+    Pass it as ``norm`` to :func:`run_until` or :class:`NormBelow`, to stop only when the gradient
+    itself is below the tolerance, and not when d is small by chance.
+
+    Args:
+      state: The state of an optimizer whose β measures its error: :func:`mu2_optax.measured_beta`
+        or :func:`mu2_optax.with_error_bar`.
+
+    Returns:
+      A scalar, in at least float32; the largest there is before the second step, where the error
+      is not known yet.
+
+    Examples:
+      >>> import jax.numpy as jnp, mu2_optax
+      >>> from mu2_optax import stopping
+      >>> tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
+      >>> params = jnp.zeros(2)
+      >>> state = tx.init(params)
+      >>> for grads in jnp.array([[3.0, 1.0], [3.0, -1.0]]):
+      ...     _, state = tx.update(grads, state, params, prev_grads=grads)
+      >>> float(stopping.gradient_bound(state))  # d = (3, 0), P = 1
+      4.0
+
+    References:
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
+    """
+    known = find_estimate(state).t >= 2
+    bound = estimate_norm(state) + jnp.sqrt(error_bar(state).error)
+    return jnp.where(known, bound, jnp.finfo(bound.dtype).max)
 
 
 def run_until(

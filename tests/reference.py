@@ -27,11 +27,42 @@ class Weights:
     def alpha(self, t):
         return self._alpha[t - 1]
 
-    def beta(self, t):
+    def beta(self, t, g=None, g_prev=None, d=None):
         return self._beta[t - 1]
 
     def gamma(self, t):
         return self._gamma[t - 1]
+
+
+class MeasuredWeights(Weights):
+    """Linear α and γ, and the β of a filter that measures its error, block by block of x."""
+
+    def __init__(self, T, blocks):
+        super().__init__(lambda t: t, lambda t: 1, None, T)
+        self._blocks = blocks
+        self.errors, self.noises = {}, {}
+
+    def beta(self, t, g=None, g_prev=None, d=None):
+        if t == 1:
+            return 1.0
+        if t == 2:  # a new run
+            self._memory = [{"S": 0.0, "level": 0.0, "P": None} for _ in self._blocks]
+        betas = np.zeros_like(g)
+        for block, m in zip(self._blocks, self._memory, strict=True):
+            innovation = np.sum((g_prev[block] - d[block]) ** 2)
+            change = np.sum((g[block] - g_prev[block]) ** 2)
+            n = t - 1
+            m["S"] += (innovation - m["S"]) / min(n, 10)
+            m["level"] += (innovation - m["level"]) / min(n, 100)
+            P = innovation / 2 if t == 2 else m["P"]
+            P = max(P, m["S"] - 3 * m["level"])
+            R = max(m["S"] - P, m["S"] / 10)
+            beta = (P + change) / (P + change + R)
+            m["P"], m["R"] = (1 - beta) * (P + change), R
+            betas[block] = beta
+        self.errors[t] = [m["P"] for m in self._memory]
+        self.noises[t] = [m["R"] for m in self._memory]
+        return betas
 
 
 def linear(offset, T):
@@ -65,7 +96,8 @@ def mu2_sgd(grad, x1, zs, eta, weights, proj, weighted):
         points.append(x_new)
         if t < len(zs):
             z = zs[t]  # z_{t+1}
-            d = grad(x_new, z) + (1 - weights.beta(t + 1)) * (d - grad(x, z))
+            g, g_prev = grad(x_new, z), grad(x, z)
+            d = g + (1 - weights.beta(t + 1, g, g_prev, d)) * (d - g_prev)
         x = x_new
     return np.array(points)
 
@@ -81,10 +113,12 @@ def mu2_extra_sgd(grad, y0, zs, eta, weights, proj, weighted):
         if t > 1:
             g_tilde = grad(x, z)
         x_hat = x + weights.gamma(t) * (y - x)
-        d_hat = grad(x_hat, z) + (1 - weights.beta(t)) * (d - g_tilde)
+        g_hat = grad(x_hat, z)
+        beta = weights.beta(t, g_hat, g_tilde, d)
+        d_hat = g_hat + (1 - beta) * (d - g_tilde)
         w = proj(y - step * d_hat)
         x = x + weights.gamma(t) * (w - x)
-        d = grad(x, z) + (1 - weights.beta(t)) * (d - g_tilde)
+        d = grad(x, z) + (1 - beta) * (d - g_tilde)
         y = proj(y - step * d)
         points.append(x)
     return np.array(points)
@@ -101,7 +135,8 @@ def storm(grad, x1, zs, eta, weights, proj, weighted):
         points.append(x_new)
         if t < len(zs):
             z = zs[t]
-            d = grad(x_new, z) + (1 - weights.beta(t + 1)) * (d - grad(x, z))
+            g, g_prev = grad(x_new, z), grad(x, z)
+            d = g + (1 - weights.beta(t + 1, g, g_prev, d)) * (d - g_prev)
         x = x_new
     return np.array(points)
 

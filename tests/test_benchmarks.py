@@ -1,5 +1,6 @@
 """The benchmarks run from end to end on tiny data, stop in time and go on."""
 
+import importlib
 import itertools
 import sys
 
@@ -23,6 +24,7 @@ from benchmarks import (
     nonconvex,
     robustness,
 )
+from benchmarks.theory import report
 from mu2_optax.sweep import load_results
 
 
@@ -210,6 +212,47 @@ def test_recalibration_helps_where_the_statistics_lag(monkeypatch):
         gains[momentum] = recalibrated[1] - running[1]
     assert gains[0.99] > 0.2
     assert abs(gains[0.5]) < 0.1
+
+
+TINY = {
+    "dynamic_batches": {"STEPS": (32, 64), "SEEDS": 2},
+    "errors": {"STEPS": 8192, "SEEDS": 1},
+    "extra_hint": {"STEPS": 64, "SEEDS": 2},
+    "no_learning_rate": {
+        "RATES": np.array([0.1, 1.0]),
+        "PASSES": 1,
+        "SEEDS": 2,
+        "RADII": (1.0, 2.0),
+    },
+    "operators": {"STEPS": 64, "SEEDS": 2},
+    "rates": {"STEPS": (8, 16, 32, 64), "SEEDS": 2},
+    "stability": {"STEPS": (64, 1024), "SEEDS": 2, "MULTIPLES": np.array([0.01, 0.1, 1.0, 10.0])},
+    "stopping": {"MAX_STEPS": 50, "SEEDS": 2},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TINY)
+def test_each_measurement_of_the_theory_runs(name, tmp_path, monkeypatch):
+    module = importlib.import_module(f"benchmarks.theory.{name}")
+    committed = report.RESULTS
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    for constant, value in TINY[name].items():
+        monkeypatch.setattr(module, constant, value)
+    wide = jax.config.jax_enable_x64
+    try:
+        module.main()
+    finally:
+        jax.config.update("jax_enable_x64", wide)
+    written = sorted(tmp_path.iterdir())
+    assert any(path.suffix == ".csv" for path in written)
+    for path in written:  # the same pictures, and tables with the same columns, as the committed
+        assert (committed / path.name).is_file()
+        if path.suffix == ".csv":
+            own, known = (
+                file.read_text().splitlines()[0] for file in (path, committed / path.name)
+            )
+            assert own == known or name in ("extra_hint", "operators")  # which name their steps
 
 
 def test_the_command_in_a_result_hides_the_folder_of_the_data():

@@ -38,6 +38,12 @@ CASES = {
     "mu2_sgd polynomial": Case(
         lambda learning_rate: m.mu2_sgd(learning_rate, m.polynomial_momentum(3), projection=BALL)
     ),
+    "mu2_sgd measured": Case(
+        lambda learning_rate: m.mu2_sgd(
+            learning_rate, m.polynomial_momentum(3, beta=m.measured_beta())
+        )
+    ),
+    "storm measured": Case(lambda learning_rate: m.storm(learning_rate, m.measured_beta())),
     "mu2 adam": Case(lambda learning_rate: m.mu2(optax.adam(learning_rate)), 5e-3, 5e-4),
     "mu2_extra_sgd": Case(
         lambda learning_rate: m.mu2_extra_sgd(learning_rate, projection=BALL), 0.1, 2e-4
@@ -198,7 +204,8 @@ def test_tree_map_params_reaches_the_params_shaped_leaves(case):
     is_leaf = lambda node: isinstance(node, str)
     leaves = jax.tree.leaves(mapped, is_leaf=is_leaf)
     for leaf, original in zip(leaves, jax.tree.leaves(state), strict=True):
-        assert leaf == ("count" if original.ndim == 0 else f"spec of {original.shape}")
+        of_params = original.shape in {p.shape for p in jax.tree.leaves(params)}
+        assert leaf == (f"spec of {original.shape}" if of_params else "count")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -272,7 +279,7 @@ def test_the_state_keeps_the_sharding_of_params(case):
     state = tx.init(params)
     after = jax.jit(functools.partial(step, tx))(params, state, BATCHES[0])
     for leaf in jax.tree.leaves((state, *after)):
-        if leaf.ndim:
+        if leaf.shape in {p.shape for p in jax.tree.leaves(params)}:
             assert leaf.sharding.is_equivalent_to(sharding, leaf.ndim)
             assert leaf.addressable_shards[0].data.size == leaf.size // 8
 

@@ -16,11 +16,12 @@ CORE = [path for path in PACKAGE.glob("_*.py") if path.name != "__init__.py"]
 # Adding a public name is a decision: write it down here.
 PUBLIC = {
     "mu2_optax": """
-        AnytimeState CorrectedMomentumState DoubleMomentum Mu2ExtraState Mu2State RatioMemory
-        RejectNonfiniteState Weight WeightRatio accumulate anytime anytime_sgd bind
-        corrected_momentum fixed_momentum frank_wolfe grad_pair linear_momentum mu2 mu2_extra_sgd
-        mu2_frank_wolfe mu2_sgd onto_l2_ball per_tensor polynomial_momentum projected
-        reject_nonfinite storm uniform_momentum weighted_momentum
+        AnytimeState CorrectedMomentumState DoubleMomentum ErrorBar ErrorMemory Mu2ExtraState
+        Mu2State RatioMemory RejectNonfiniteState Seen Weight WeightRatio accumulate anytime
+        anytime_sgd bind corrected_momentum error_bar fixed_momentum frank_wolfe grad_pair
+        linear_momentum measured_beta mu2 mu2_extra_sgd mu2_frank_wolfe mu2_sgd noise_scale
+        onto_l2_ball per_tensor polynomial_momentum projected reject_nonfinite storm
+        uniform_momentum weighted_momentum with_error_bar
     """,
     "mu2_optax.lmo": """
         Oracle check_oracle l1_ball l2_ball linf_ball per_tensor simplex spectral_ball
@@ -31,7 +32,7 @@ PUBLIC = {
         measure_gradient_variance measure_sample_smoothness measure_smoothness
         measure_smoothness_variance run_dynamic stable_rates
     """,
-    "mu2_optax.stopping": "NormBelow RunResult StopReason estimate_norm run_until",
+    "mu2_optax.stopping": "NormBelow RunResult StopReason estimate_norm gradient_bound run_until",
     "mu2_optax.estimates": """
         CorrectedEstimate CorrectedEstimateState Operator corrected_estimate hessian_diagonal
         hessian_vector_product
@@ -41,8 +42,8 @@ PUBLIC = {
     "mu2_optax.checkpoint": "from_bytes",
     "mu2_optax.sweep": """
         Data LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted SweepResult
-        load_digits load_mnist load_results lr_sensitivity merge merge_results metric_mode plateau_width plot_curves
-        plot_sweep save_results stability_range sweep
+        load_digits load_mnist load_results lr_sensitivity merge merge_results metric_mode
+        plateau_width plot_curves plot_sweep save_results stability_range sweep
     """,
 }
 

@@ -36,6 +36,10 @@ PRESETS = {
         mu2_optax.weighted_momentum(lambda count: uneven(jnp.asarray(count, float) + 1), beta=0.3),
         reference.Weights(uneven, lambda t: 0.3, None, T),
     ),
+    "measured": (
+        mu2_optax.linear_momentum(beta=mu2_optax.measured_beta()),
+        reference.MeasuredWeights(T, [slice(0, 4), slice(4, 5)]),
+    ),
 }
 
 

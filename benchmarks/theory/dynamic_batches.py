@@ -57,16 +57,16 @@ def main() -> None:
             held = bool(np.all(mean <= variance(problem) / steps))
             first, last = mean[: steps // 16].mean(), mean[-steps // 16 :].mean()
             rows.append(
-                (
-                    steps,
-                    label,
-                    int(samples[0]),
-                    float(first),
-                    float(last),
-                    float(mean.max()),
-                    variance(problem) / steps,
-                    held,
-                )
+                {
+                    "T": steps,
+                    "batch_size": label,
+                    "samples": int(samples[0]),
+                    "mean_error_first_16th": float(first),
+                    "mean_error_last_16th": float(last),
+                    "largest_mean_error": float(mean.max()),
+                    "bound": variance(problem) / steps,
+                    "bound_holds_at_every_t": held,
+                }
             )
             print(rows[-1])
             axis.loglog(
@@ -86,20 +86,7 @@ def main() -> None:
         )
     axis.set(xlabel="t", ylabel="E‖d$_t$ − ∇f(x$_t$)‖²", title="least squares")
     axis.legend(fontsize=7)
-    write_csv(
-        "dynamic_batches",
-        (
-            "T",
-            "batch_size",
-            "samples",
-            "mean_error_first_16th",
-            "mean_error_last_16th",
-            "largest_mean_error",
-            "bound",
-            "bound_holds_at_every_t",
-        ),
-        rows,
-    )
+    write_csv("dynamic_batches", rows)
     save(figure, "dynamic_batches")
 
 

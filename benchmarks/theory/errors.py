@@ -59,15 +59,15 @@ def main() -> None:
             for s in (1, 64, 1024, 8192, STEPS):
                 window = slice(max(0, int(s / 1.2) - 1), s)
                 rows.append(
-                    (
-                        problem.name,
-                        METHODS[name].name,
-                        label,
-                        s,
-                        float(mean[window].mean()),
-                        float(s * mean[window].mean()),
-                        float(limit[s - 1]),
-                    )
+                    {
+                        "problem": problem.name,
+                        "method": METHODS[name].name,
+                        "case": label,
+                        "t": s,
+                        "error": float(mean[window].mean()),
+                        "t_times_error": float(s * mean[window].mean()),
+                        "bound": float(limit[s - 1]),
+                    }
                 )
             print(problem.name, label, "below its bound at every t:", bool(np.all(mean <= limit)))
         bound = variance(problem) * times / (times + 1)
@@ -75,7 +75,7 @@ def main() -> None:
         axis.set(title=problem.name, xlabel="t", ylim=(0.05, None))
     axes[0].set_ylabel("t · E‖d$_t$ − ∇f(x$_t$)‖²")
     axes[1].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
-    write_csv("errors", ("problem", "method", "case", "t", "error", "t_times_error", "bound"), rows)
+    write_csv("errors", rows)
     save(figure, "errors")
 
 

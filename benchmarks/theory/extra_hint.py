@@ -57,10 +57,11 @@ def main() -> None:
             mean = errors.mean(0)
             level = [float(t * mean[int(t / 1.2) - 1 : t].mean()) for t in TIMES]
             hint = "own sample" if own else "the paper's"
-            rows.append((f"{multiple}/(2L)", hint, *level, float(excess.mean())))
+            row = {"learning_rate": f"{multiple}/(2L)", "hint": hint}
+            row |= {f"t_times_error_at_{t}": at for t, at in zip(TIMES, level, strict=True)}
+            rows.append(row | {"excess_loss": float(excess.mean())})
             print(rows[-1])
-    header = ("learning_rate", "hint", *(f"t_times_error_at_{t}" for t in TIMES), "excess_loss")
-    write_csv("extra_hint", header, rows)
+    write_csv("extra_hint", rows)
 
 
 if __name__ == "__main__":

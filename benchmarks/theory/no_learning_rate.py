@@ -97,15 +97,15 @@ def main() -> None:
             losses, accuracies = map(np.asarray, sweep(jnp.asarray(grid), keys))
             for eta, value, accuracy in zip(grid, losses, accuracies, strict=True):
                 rows.append(
-                    (
-                        radius,
-                        name,
-                        "" if no_rate else float(eta),
-                        float(value.mean()),
-                        float(value.std()),
-                        float(accuracy.mean()),
-                        float(accuracy.std()),
-                    )
+                    {
+                        "radius": radius,
+                        "method": name,
+                        "learning_rate": "" if no_rate else float(eta),
+                        "train_loss": float(value.mean()),
+                        "train_loss_std": float(value.std()),
+                        "test_accuracy": float(accuracy.mean()),
+                        "test_accuracy_std": float(accuracy.std()),
+                    }
                 )
             best = int(np.nanargmin(losses.mean(1)))
             print(
@@ -132,19 +132,7 @@ def main() -> None:
     axes[0, 0].set_ylabel("final training loss")
     axes[1, 0].set_ylabel("final test accuracy")
     axes[0, 1].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
-    write_csv(
-        "no_learning_rate",
-        (
-            "radius",
-            "method",
-            "learning_rate",
-            "train_loss",
-            "train_loss_std",
-            "test_accuracy",
-            "test_accuracy_std",
-        ),
-        rows,
-    )
+    write_csv("no_learning_rate", rows)
     save(figure, "no_learning_rate")
 
 

@@ -110,7 +110,8 @@ def main() -> None:
         for (label, color), part in zip(styles, found, strict=True):
             axis.loglog(times, part[name], color=color, label=label)
             fit = np.polyfit(np.log(times[10:]), np.log(part[name][10:]), 1)[0]
-            rows.append((name, label, float(fit), float(part[name][-1])))
+            row = {"operator": name, "estimate": label, "slope": float(fit)}
+            rows.append(row | {f"error_at_{STEPS}": float(part[name][-1])})
         axis.loglog(times, found[0][name][0] / times, "k:", lw=0.8, label="1/t")
         axis.set_title(name, fontsize=9)
     for axis in axes[1]:
@@ -118,9 +119,9 @@ def main() -> None:
     for axis in axes[:, 0]:
         axis.set_ylabel("mean squared error")
     axes[0, 0].legend(fontsize=7)
-    write_csv("operators", ("operator", "estimate", "slope", f"error_at_{STEPS}"), rows)
+    write_csv("operators", rows)
     for row in rows:
-        print("{}, {}: slope {:.2f}, error {:.2g}".format(*row))
+        print("{}, {}: slope {:.2f}, error {:.2g}".format(*row.values()))
     save(figure, "operators")
 
 

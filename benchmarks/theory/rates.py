@@ -38,14 +38,23 @@ def main() -> None:
                     ]
                 )
                 mean = values.mean(1)
+                shown = {"problem": seen.name, "method": METHODS[name].name}
                 kept = mean > 1e-14  # below that, rounding
                 limits = [bound(seen, name, e, s) for e, s in zip(etas, STEPS, strict=True)]
                 for steps, value, limit in zip(STEPS, mean, limits, strict=True):
-                    points.append((seen.name, METHODS[name].name, steps, float(value), limit))
+                    points.append(
+                        {**shown, "T": steps, "excess_loss": float(value), "bound": limit}
+                    )
                 held = bool(np.all(mean <= limits))
                 if kept.sum() >= 4:
                     fit = slope(np.asarray(STEPS)[kept], values[kept])
-                    slopes.append((seen.name, METHODS[name].name, *fit, held))
+                    slopes.append(
+                        {
+                            **shown,
+                            **dict(zip(("slope", "low", "high"), fit, strict=True)),
+                            "bounds_hold": held,
+                        }
+                    )
                     print(
                         seen.name,
                         name,
@@ -78,8 +87,8 @@ def main() -> None:
     for row in (0, 1):
         axes[row, 0].set_ylabel("excess loss")
         axes[row, 2].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
-    write_csv("rates", ("problem", "method", "T", "excess_loss", "bound"), points)
-    write_csv("slopes", ("problem", "method", "slope", "low", "high", "bounds_hold"), slopes)
+    write_csv("rates", points)
+    write_csv("slopes", slopes)
     save(figure, "rates")
 
 

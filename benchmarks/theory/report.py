@@ -1,7 +1,7 @@
 """Where the measurements go: CSV files and pictures under ``benchmarks/results/theory``."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,14 @@ COLORS = {
 plt.rcParams.update({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "figure.dpi": 110})
 
 
-def write_csv(name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Writes a table, with numbers to five digits."""
+def write_csv(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes a table, with numbers to five digits; the columns are the keys of the first row."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     with (RESULTS / f"{name}.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(header)
+        writer.writerow(rows[0])
         for row in rows:
-            writer.writerow([f"{v:.5g}" if isinstance(v, float) else v for v in row])
+            writer.writerow([f"{v:.5g}" if isinstance(v, float) else v for v in row.values()])
 
 
 def save(figure: Any, name: str) -> None:

@@ -49,19 +49,19 @@ def main() -> None:
                     problem.smoothness, steps, problem.diameter, noise, name
                 )
                 rows.append(
-                    (
-                        seen.name,
-                        METHODS[name].name,
-                        steps,
-                        float(low),
-                        float(high),
-                        ratio,
-                        float(predicted.ratio) if seen is problem else "",
-                        float(top),
-                        full,
-                        top >= etas[-1] / 1.001,
-                        float(at_ceiling),
-                    )
+                    {
+                        "problem": seen.name,
+                        "method": METHODS[name].name,
+                        "T": steps,
+                        "low": float(low),
+                        "high": float(high),
+                        "ratio": ratio,
+                        "predicted_ratio": float(predicted.ratio) if seen is problem else "",
+                        "high_of_all_rates": float(top),
+                        "ratio_of_all_rates": full,
+                        "reaches_end_of_grid": top >= etas[-1] / 1.001,
+                        "loss_at_theorem_rate_over_best": float(at_ceiling),
+                    }
                 )
                 if (
                     seen is problem
@@ -82,23 +82,7 @@ def main() -> None:
         times = np.log(np.array(STEPS)[known])
         fits = [np.polyfit(times, np.log(r[known]), 1)[0] for r in (measured, predicted)]
         print(f"{name}: the ratio grows like T^{fits[0]:.2f}, predicted T^{fits[1]:.2f}")
-    write_csv(
-        "stability",
-        (
-            "problem",
-            "method",
-            "T",
-            "low",
-            "high",
-            "ratio",
-            "predicted_ratio",
-            "high_of_all_rates",
-            "ratio_of_all_rates",
-            "reaches_end_of_grid",
-            "loss_at_theorem_rate_over_best",
-        ),
-        rows,
-    )
+    write_csv("stability", rows)
 
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.8))
     steps = 1024

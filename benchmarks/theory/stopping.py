@@ -50,35 +50,21 @@ def main() -> None:
         reason, steps, gradient, norm = map(np.asarray, sweep(jnp.asarray(TOLERANCES), keys))
         for i, tolerance in enumerate(TOLERANCES):
             rows.append(
-                (
-                    name,
-                    tolerance,
-                    float(np.mean(reason[i] == 0)),
-                    float(np.median(steps[i])),
-                    float(gradient[i].mean()),
-                    float(gradient[i].max()),
-                    float(norm[i].mean()),
-                )
+                {
+                    "method": name,
+                    "tolerance": tolerance,
+                    "share_fired": float(np.mean(reason[i] == 0)),
+                    "median_steps": float(np.median(steps[i])),
+                    "mean_exact_gradient": float(gradient[i].mean()),
+                    "max_exact_gradient": float(gradient[i].max()),
+                    "mean_norm_of_d": float(norm[i].mean()),
+                }
             )
             print(
-                "{} tolerance {:g}: fired in {:.0f}% of runs, median step {:.0f}, "
-                "|grad f| mean {:.3g}, max {:.3g}; |d| {:.3g}".format(
-                    name, tolerance, 100 * rows[-1][2], *rows[-1][3:]
-                )
+                "{} tolerance {:g}: fired in {:.0%} of runs, median step {:.0f}, "
+                "|grad f| mean {:.3g}, max {:.3g}; |d| {:.3g}".format(*rows[-1].values())
             )
-    write_csv(
-        "stopping",
-        (
-            "method",
-            "tolerance",
-            "share_fired",
-            "median_steps",
-            "mean_exact_gradient",
-            "max_exact_gradient",
-            "mean_norm_of_d",
-        ),
-        rows,
-    )
+    write_csv("stopping", rows)
 
     figure, axis = plt.subplots(figsize=(6, 3.8))
     for name, tx in optimizers.items():

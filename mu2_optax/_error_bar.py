@@ -1,0 +1,120 @@
+"""What a measured error tells: the bar on d, and how much larger a batch would pay."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._corrected import CorrectedMomentumState
+from mu2_optax._extragradient import Mu2ExtraState
+from mu2_optax._measured import total_error
+from mu2_optax._trees import inverse_or_zero, widened
+
+
+class ErrorBar(NamedTuple):
+    r"""The error of a gradient estimate; see :func:`error_bar`.
+
+    Attributes:
+      error: The estimated :math:`E\|d - \nabla f(x)\|^2`.
+      noise: The estimated noise of one batch, σ².
+      errors: The error of each tensor, a tree like d with a number for each leaf.
+      noises: The noise of each tensor, likewise.
+    """
+
+    error: jax.Array
+    noise: jax.Array
+    errors: Any
+    noises: Any
+
+
+def error_bar(state: Any) -> ErrorBar:
+    r"""The estimated error of the gradient estimate d that an optimizer's state holds.
+
+    .. math:: P_t \approx E\|d_t - \nabla f(x_t)\|^2
+
+    The β of the optimizer must measure it: :func:`measured_beta` or :func:`with_error_bar`.
+
+    Args:
+      state: The state of an optimizer; of any chain or wrapper around one corrected momentum.
+
+    Returns:
+      An :class:`ErrorBar`. Where its ``error`` is above its ``noise``, a plain gradient would be
+      the better estimate.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
+      >>> grad_fn = jax.grad(lambda x, z: 0.5 * jnp.sum((x - z) ** 2))
+      >>> tx = mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(beta=mu2_optax.measured_beta()))
+      >>> params = jnp.zeros(100)
+      >>> state = tx.init(params)
+      >>> for batch in jax.random.normal(jax.random.key(0), (200, 100)):
+      ...     grads = grad_fn(params, batch)
+      ...     updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+      ...     params = optax.apply_updates(params, updates)
+      >>> bar = mu2_optax.error_bar(state)
+      >>> bool(80 < bar.noise < 120), bool(bar.error < bar.noise / 50)
+      (True, True)
+
+    References:
+      Kalman, `A New Approach to Linear Filtering and Prediction Problems
+      <https://doi.org/10.1115/1.3662552>`_, 1960
+    """
+    holder = find_estimate(state)
+    memory = holder.beta_memory
+    error = total_error(memory)
+    structure = jax.tree.structure(holder.d)
+    errors, noises = (
+        jax.tree.unflatten(structure, list(values)) for values in (memory.error, memory.noise)
+    )
+    return ErrorBar(error, jnp.sum(memory.noise), errors, noises)
+
+
+def noise_scale(state: Any) -> jax.Array:
+    r"""The gradient noise scale, in units of the present batch.
+
+    .. math:: \frac{\sigma^2}{\|\nabla f(x)\|^2} \approx \frac{R}{\|d\|^2 - P}
+
+    About how many times larger a batch would still pay: with a batch much smaller than this,
+    doubling it nearly halves the number of steps; with one much larger, hardly. It is infinite
+    where the gradient cannot be told from its error.
+
+    Args:
+      state: The state of an optimizer whose β measures its error; see :func:`error_bar`.
+
+    Returns:
+      A scalar.
+
+    Examples:
+      >>> import jax.numpy as jnp, mu2_optax
+      >>> tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
+      >>> params = jnp.zeros(2)
+      >>> state = tx.init(params)
+      >>> for grads in jnp.array([[3.0, 1.0], [3.0, -1.0]]):
+      ...     _, state = tx.update(grads, state, params, prev_grads=grads)
+      >>> round(float(mu2_optax.noise_scale(state)), 2)  # 2 / (9 - 1)
+      0.25
+
+    References:
+      McCandlish et al., `An Empirical Model of Large-Batch Training
+      <https://arxiv.org/abs/1812.06162>`_, 2018
+    """
+    bar = error_bar(state)
+    signal = optax.tree.norm(widened(find_estimate(state).d), squared=True) - bar.error
+    infinite = jnp.where(bar.noise > 0, jnp.inf, 0.0)
+    return jnp.where(signal > 0, bar.noise * inverse_or_zero(signal), infinite)
+
+
+def find_estimate(state: Any) -> CorrectedMomentumState | Mu2ExtraState:
+    """The one part of an optimizer's state that holds an estimate d."""
+    holders = (CorrectedMomentumState, Mu2ExtraState)
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, holders))
+    found = [node for node in nodes if isinstance(node, holders)]
+    if len(found) != 1:
+        raise ValueError(
+            "`state` must hold exactly one estimate d of the gradient, got "
+            f"{len(found)} in a {type(state).__name__}; use an optimizer with corrected momentum "
+            "(mu2_sgd, mu2_extra_sgd, storm, ...), or pass `norm`, a function from the state to "
+            "the number that is compared with the tolerance."
+        )
+    return found[0]

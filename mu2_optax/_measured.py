@@ -1,0 +1,145 @@
+r"""β measured: an estimate that knows its own error.
+
+Corrected momentum is a filter: it predicts the gradient at the new point by the change of the
+gradient on one sample, and then mixes in the new gradient. The best share β of the new gradient is
+the gain of that filter, and a step has computed all that it depends on.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from mu2_optax._trees import squared_norms, subtract, widened
+from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_schedule, check_weight, weight_at
+
+_WINDOW = 10  # steps over which the size of the innovations is averaged
+_LEVEL = 100  # steps that say what size they usually have
+_JUMP = 3.0  # times the usual size: more than noise explains
+
+
+class ErrorMemory(NamedTuple):
+    """What a measured β remembers: one number for each tensor, in the order of the leaves.
+
+    Attributes:
+      innovation: The running mean of the squared innovations.
+      level: Their mean over a longer time.
+      noise: The estimated noise of one batch, σ².
+      error: The estimated squared error of d, P.
+    """
+
+    innovation: jax.Array
+    level: jax.Array
+    noise: jax.Array
+    error: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    """The weight of :func:`measured_beta` and :func:`with_error_bar`."""
+
+    beta: Any = None
+
+    def first(self, params: Any) -> ErrorMemory:
+        tensors = len(jax.tree.leaves(params))
+        return ErrorMemory(*(jnp.zeros(tensors, float) for _ in ErrorMemory._fields))
+
+    def step(
+        self, memory: ErrorMemory | None, count: jax.Array, seen: Seen | None = None
+    ) -> tuple[jax.Array, ErrorMemory]:
+        if memory is None or seen is None:
+            raise ValueError(
+                "the state must hold the memory of a measured β, got None: it was made by an "
+                "optimizer with another β. Call `init` again, or restore the right checkpoint."
+            )
+        before = widened(seen.prev_grads)
+        nu = squared_norms(subtract(before, widened(seen.d))).astype(float)
+        change = squared_norms(subtract(widened(seen.grads), before)).astype(float)
+
+        steps = jnp.maximum(count, 1).astype(float)  # innovations seen, this one included
+        innovation = memory.innovation + (nu - memory.innovation) / jnp.minimum(steps, _WINDOW)
+        level = memory.level + (nu - memory.level) / jnp.minimum(steps, _LEVEL)
+        # d_1 is one gradient, so the first innovation is the difference of two of them.
+        error = jnp.where(count == 1, nu / 2, memory.error)
+        error = jnp.maximum(error, innovation - _JUMP * level)
+        noise = jnp.maximum(innovation - error, innovation / _WINDOW)
+
+        predicted = error + change
+        total = predicted + noise
+        gain = jnp.where(total > 0, predicted / jnp.where(total > 0, total, 1), 1)
+        beta = gain if self.beta is None else weight_at(self.beta, count)
+        error = (1 - beta) ** 2 * predicted + beta**2 * noise
+        new = ErrorMemory(innovation, level, noise, error)
+        later = count > 0
+        memory = jax.tree.map(lambda a, b: jnp.where(later, a, b), new, memory)
+        return jnp.where(later, beta, 1), memory
+
+
+def measured_beta() -> Weight:
+    r"""β chosen in every step, for every tensor, as the gain that makes the error of d smallest.
+
+    .. math::
+      \nu_t &= \tilde g_{t-1} - d_{t-1}, \qquad \Delta_t = g_t - \tilde g_{t-1} \\
+      S_t &= \text{mean of } \|\nu\|^2 \text{ over the last 10 steps}, \qquad
+      R_t = \max(S_t - P_{t-1},\ S_t/10) \\
+      P'_t &= P_{t-1} + \|\Delta_t\|^2, \qquad \beta_t = \frac{P'_t}{P'_t + R_t}, \qquad
+      P_t = (1 - \beta_t)\,P'_t
+
+    :math:`P_t` estimates :math:`E\|d_t - \nabla f(x_t)\|^2`. The sample of a step is fresh, so the
+    innovation :math:`\nu_t` has :math:`E\|\nu_t\|^2 = \sigma^2 + P_{t-1}`, where σ² is the noise
+    of one batch; and :math:`\|\Delta_t\|^2` is at least the noise of the change. Where the point
+    does not move, :math:`\beta_t = 1/t`; where steps shrink like 1/t, β and P do too; where steps
+    are large, β goes to 1, the plain gradient. If the innovations become much larger than they
+    were (the data have changed), the excess counts as error, and d is learned anew.
+
+    Returns:
+      A weight to use wherever a β goes. The state then has an error bar: see :func:`error_bar`.
+
+    Examples:
+      >>> import mu2_optax
+      >>> momentum = mu2_optax.linear_momentum(beta=mu2_optax.measured_beta())
+      >>> tx = mu2_optax.mu2_sgd(0.1, momentum)
+
+    References:
+      Kalman, `A New Approach to Linear Filtering and Prediction Problems
+      <https://doi.org/10.1115/1.3662552>`_, 1960; Cutkosky and Orabona, `Momentum-Based Variance
+      Reduction in Non-Convex SGD <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
+    """
+    return _Measured()
+
+
+def with_error_bar(beta: ScalarOrSchedule) -> Weight:
+    r"""A β of one's own, with the error bar of :func:`measured_beta` beside it.
+
+    .. math:: P_t = (1 - \beta_t)^2\,P'_t + \beta_t^2\,R_t
+
+    The run is the same as with ``beta`` alone; the bar shows when that β goes wrong: when
+    :math:`P_t` is larger than the noise of one batch, a plain gradient would be better.
+
+    Args:
+      beta: β in [0, 1], a number or a schedule.
+
+    Returns:
+      A weight to use wherever a β goes.
+
+    Examples:
+      >>> import mu2_optax
+      >>> tx = mu2_optax.storm(0.1, mu2_optax.with_error_bar(0.1))
+
+    References:
+      Kalman, `A New Approach to Linear Filtering and Prediction Problems
+      <https://doi.org/10.1115/1.3662552>`_, 1960
+    """
+    check_weight("beta", beta)
+    return _Measured(as_schedule(beta))
+
+
+def total_error(memory: Any) -> jax.Array:
+    """The squared error over all tensors that a β remembers."""
+    if not isinstance(memory, ErrorMemory):
+        raise ValueError(
+            "the state has no error bar, because its β does not measure one; use "
+            "`measured_beta()`, or `with_error_bar(beta)` for a β of your own."
+        )
+    return jnp.sum(memory.error)

@@ -1,0 +1,275 @@
+"""β measured, and the error bar: what they are in known cases, and in bad ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import reference
+from problems import full_precision, join, numpy_grad, run, samples, split
+
+import mu2_optax
+from mu2_optax import estimates, stopping
+from mu2_optax.sweep import sweep
+
+MEASURED = mu2_optax.linear_momentum(beta=mu2_optax.measured_beta())
+
+
+def feed(tx, params, pairs):
+    """The state after (grads, prev_grads) pairs at params that stand still, and the estimates."""
+    state, found = tx.init(params), []
+    update = jax.jit(lambda g, p, s: tx.update(g, s, params, prev_grads=p))
+    for grads, prev_grads in pairs:
+        d, state = update(grads, prev_grads, state)
+        found.append(d)
+    return state, found
+
+
+def test_where_nothing_moves_d_is_the_mean_of_all_gradients():
+    """β_t = 1/t, so d_t is the plain mean, if the noise is as large as its estimate says.
+
+    All innovations have the size that the filter expects: ±1 in turn around the mean so far would
+    not; these are vectors whose innovations have E‖ν‖² = σ² + P in high dimension.
+    """
+    grads = np.random.default_rng(0).normal(size=(200, 20_000)).astype(np.float32)
+    tx = mu2_optax.corrected_momentum(mu2_optax.measured_beta())
+    state, found = feed(tx, jnp.zeros(20_000), [(g, g) for g in grads])
+    for t in (2, 10, 50, 200):
+        mean = grads[:t].mean(axis=0)
+        error = np.sum((np.asarray(found[t - 1]) - mean) ** 2)
+        assert error < 0.02 * 20_000 / t  # of the variance of the mean itself
+    assert float(state.error) == pytest.approx(20_000 / 200, rel=0.1)  # σ²/t
+    assert float(mu2_optax.error_bar(state).noise) == pytest.approx(20_000, rel=0.05)
+
+
+def test_large_steps_give_the_plain_gradient():
+    """The gradient itself changes by 10³ a step, the noise of a batch is 1."""
+    rng = np.random.default_rng(0)
+    exact = 1e3 * rng.normal(size=(21, 50))
+    noise = rng.normal(size=(20, 50))
+    pairs = list(zip(exact[1:] + noise, exact[:-1] + noise, strict=True))
+    tx = mu2_optax.corrected_momentum(mu2_optax.measured_beta())
+    _, found = feed(tx, jnp.zeros(50), pairs)
+    np.testing.assert_allclose(found[-1], pairs[-1][0], rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize("algorithm", ["mu2_sgd", "mu2_extra_sgd", "storm"])
+def test_the_error_bar_is_the_oracles(algorithm):
+    weights = reference.MeasuredWeights(50, [slice(0, 4), slice(4, 5)])
+    zs = samples(50)
+    x1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
+    getattr(reference, algorithm)(numpy_grad, x1, zs, 0.1, weights, lambda x: x, False)
+    with full_precision("float64"):
+        tx = {
+            "mu2_sgd": lambda: mu2_optax.mu2_sgd(0.1, MEASURED),
+            "mu2_extra_sgd": lambda: mu2_optax.mu2_extra_sgd(0.1, MEASURED, weighted_steps=False),
+            "storm": lambda: mu2_optax.storm(0.1, mu2_optax.measured_beta()),
+        }[algorithm]()
+        _, state = run(tx, split(jnp.array(x1)), jnp.array(zs))
+        bar = mu2_optax.error_bar(state)
+        found = [float(v) for v in (bar.errors["matrix"], bar.errors["rest"][0])]
+        np.testing.assert_allclose(found, weights.errors[50], rtol=1e-10)
+        found = [float(v) for v in (bar.noises["matrix"], bar.noises["rest"][0])]
+        np.testing.assert_allclose(found, weights.noises[50], rtol=1e-10)
+        assert float(bar.error) == pytest.approx(sum(weights.errors[50]), rel=1e-10)
+
+
+def test_a_bar_beside_a_fixed_beta_changes_nothing_but_the_memory():
+    zs, start = jnp.array(samples(100), jnp.float32), split(jnp.zeros(5))
+    plain, _ = run(mu2_optax.storm(0.1, 0.2), start, zs)
+    barred, state = run(mu2_optax.storm(0.1, mu2_optax.with_error_bar(0.2)), start, zs)
+    np.testing.assert_allclose(join(plain), join(barred), rtol=0, atol=1e-5)
+    assert float(mu2_optax.error_bar(state).error) > 0
+
+
+def test_the_bar_of_a_fixed_beta_is_that_of_an_exponential_mean():
+    """Where nothing moves, an exponential mean of white noise has the error σ²β/(2 - β)."""
+    grads = np.random.default_rng(0).normal(size=(300, 5000)).astype(np.float32)
+    tx = mu2_optax.corrected_momentum(mu2_optax.with_error_bar(0.1))
+    state, _ = feed(tx, jnp.zeros(5000), [(g, g) for g in grads])
+    assert float(state.error) == pytest.approx(5000 * 0.1 / 1.9, rel=0.1)
+
+
+def test_a_bar_of_a_beta_that_is_too_small_shows_it():
+    """Noisy changes that are hardly forgotten add up: worse than one batch, and the bar says so."""
+    rng = np.random.default_rng(0)
+    pairs = []
+    for _ in range(300):
+        grads = rng.normal(size=1000)
+        pairs.append((grads, grads + rng.normal(size=1000)))
+    tx = mu2_optax.corrected_momentum(mu2_optax.with_error_bar(0.01))
+    state, found = feed(tx, jnp.zeros(1000), pairs)
+    bar = mu2_optax.error_bar(state)
+    truth = float(np.sum(np.asarray(found[-1]) ** 2))  # the true gradient is 0
+    assert bar.error > 3 * 1000
+    assert 0.5 < float(bar.error) / truth < 2
+
+
+def test_zero_gradients_stay_zero():
+    zeros = jnp.zeros(3)
+    state, found = feed(mu2_optax.mu2_sgd(0.1, MEASURED), zeros, [(zeros, zeros)] * 5)
+    for leaf in jax.tree.leaves((state, found)):
+        assert np.all(np.isfinite(leaf))
+    assert float(state.error) == 0
+    assert float(mu2_optax.noise_scale(state)) == 0
+
+
+def test_without_noise_d_is_the_gradient_and_the_bar_is_zero():
+    grad_fn = jax.grad(lambda p, _: 0.5 * jnp.sum((p["a"] - 1) ** 2) + p["b"] ** 4)
+    params = {"a": jnp.zeros(4), "b": jnp.array(2.0)}
+    points, state = run(mu2_optax.mu2_sgd(0.05, MEASURED), params, jnp.zeros(200), grad_fn)
+    exact = grad_fn(state.x, None)
+    jax.tree.map(lambda d, g: np.testing.assert_allclose(d, g, atol=1e-5), state.d, exact)
+    assert float(state.error) < 1e-10
+    assert np.all(np.isfinite(points["a"]))
+
+
+def test_one_tensor_without_noise_beside_one_with_it():
+    rng = np.random.default_rng(0)
+    clean = jnp.array([2.0])
+    pairs = [({"a": clean, "b": jnp.array(g)},) * 2 for g in rng.normal(size=(50, 100))]
+    params = {"a": jnp.zeros(1), "b": jnp.zeros(100)}
+    state, found = feed(mu2_optax.corrected_momentum(mu2_optax.measured_beta()), params, pairs)
+    bar = mu2_optax.error_bar(state)
+    assert float(bar.errors["a"]) == 0
+    assert float(bar.errors["b"]) == pytest.approx(100 / 50, rel=0.3)
+    np.testing.assert_array_equal(found[-1]["a"], clean)
+
+
+def test_a_jump_of_the_loss_raises_the_bar_and_d_follows():
+    rng = np.random.default_rng(0)
+    before = [(g, g) for g in rng.normal(size=(300, 100))]
+    after = [(g, g) for g in 10 + rng.normal(size=(15, 100))]
+    beta = mu2_optax.measured_beta()
+    calm, _ = feed(mu2_optax.corrected_momentum(beta), jnp.zeros(100), before)
+    shaken, _ = feed(mu2_optax.corrected_momentum(beta), jnp.zeros(100), before + after[:2])
+    _, found = feed(mu2_optax.corrected_momentum(beta), jnp.zeros(100), before + after)
+    assert float(shaken.error) > 100 * float(calm.error)
+    assert float(jnp.mean(found[-1])) == pytest.approx(10, rel=0.1)  # with β = 1/t it were 0.5
+
+
+def test_a_rejected_nan_leaves_the_memory_unharmed():
+    tx = mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1, MEASURED))
+    params = jnp.zeros(3)
+    rng = np.random.default_rng(0)
+    good = [(jnp.array(g), jnp.array(g)) for g in rng.normal(size=(6, 3))]
+    clean, _ = feed(tx, params, good)
+    bad = (good[0][0], jnp.full(3, jnp.nan))
+    dirty, _ = feed(tx, params, [*good[:3], bad, *good[3:]])
+    assert int(dirty.total) == 1
+    for a, b in zip(*(jax.tree.leaves(s.inner_state) for s in (clean, dirty)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_state_of_a_fixed_beta_is_refused():
+    params = jnp.zeros(3)
+    state = mu2_optax.mu2_sgd(0.1).init(params)
+    with pytest.raises(ValueError, match="memory of a measured β, got None"):
+        mu2_optax.mu2_sgd(0.1, MEASURED).update(params, state, params, prev_grads=params)
+    with pytest.raises(ValueError, match="has no error bar"):
+        _ = state.error
+    with pytest.raises(ValueError, match="has no error bar"):
+        mu2_optax.error_bar(state)
+
+
+def test_nothing_drifts_in_ten_million_steps():
+    """White noise at a point that stands still: P = σ²/t at t = 10⁷, from the memory of t = 10⁷."""
+    beta = mu2_optax.measured_beta()
+    t = 10**7
+    memory = mu2_optax.ErrorMemory(*(jnp.full(1, v) for v in (1.0, 1.0, 1.0, 1 / t)))
+    seen = mu2_optax.Seen(*([jnp.array([v])] for v in (1.0, 1.0, 0.0)))
+
+    def body(i, carry):
+        return beta.step(carry[1], i, seen)
+
+    gain, memory = jax.jit(lambda m: jax.lax.fori_loop(t, t + 10_000, body, (jnp.ones(1), m)))(
+        memory
+    )
+    assert float(gain[0]) == pytest.approx(1 / (t + 10_000), rel=1e-2)
+    assert float(memory.error[0]) == pytest.approx(1 / (t + 10_000), rel=1e-2)
+
+
+def test_the_noise_scale_of_a_known_problem():
+    """Gradients of mean (3, 4, 0, ...) and unit noise in 1000 dimensions: 1000/25 batches."""
+    rng = np.random.default_rng(0)
+    mean = np.zeros(1000)
+    mean[:2] = 3, 4
+    pairs = [(g, g) for g in mean + rng.normal(size=(2000, 1000))]
+    tx = optax.chain(mu2_optax.corrected_momentum(mu2_optax.measured_beta()), optax.clip(1e9))
+    state, _ = feed(tx, jnp.zeros(1000), pairs)
+    assert float(mu2_optax.noise_scale(state)) == pytest.approx(40, rel=0.15)
+
+
+def test_a_gradient_that_drowns_in_its_error_has_an_infinite_noise_scale():
+    tx = mu2_optax.corrected_momentum(mu2_optax.measured_beta())
+    state, _ = feed(tx, jnp.zeros(1), [(jnp.ones(1),) * 2, (-jnp.ones(1),) * 2])
+    assert float(mu2_optax.noise_scale(state)) == np.inf
+
+
+def test_the_bound_stops_later_and_at_a_smaller_gradient():
+    """The mean of 16 vmapped runs: ‖d‖ alone stops too early as often as not."""
+    grad_fn = jax.grad(lambda x, z: 0.5 * jnp.sum((x - z) ** 2))
+    tx = mu2_optax.mu2_sgd(0.05, MEASURED)
+
+    def step(params, state, batch):
+        updates, state = tx.update(
+            grad_fn(params, batch), state, params, grad_fn=grad_fn, batch=batch
+        )
+        return optax.apply_updates(params, updates), state
+
+    def run_one(key, norm):
+        draw = lambda count: jax.random.normal(jax.random.fold_in(key, count), (10,))
+        start = jnp.full(10, 2.0)
+        result = stopping.run_until(
+            step, start, tx.init(start), draw, tolerance=0.4, max_steps=5000, patience=1, norm=norm
+        )
+        return result.steps, jnp.linalg.norm(result.state.x), result.reason
+
+    keys = jax.random.split(jax.random.key(0), 16)
+    found = {
+        norm: jax.jit(jax.vmap(lambda key, norm=norm: run_one(key, norm)))(keys)
+        for norm in (stopping.estimate_norm, stopping.gradient_bound)
+    }
+    plain, bound = found[stopping.estimate_norm], found[stopping.gradient_bound]
+    assert np.all(bound[2] == stopping.StopReason.TOLERANCE)
+    assert np.mean(bound[0]) > np.mean(plain[0])
+    assert np.mean(bound[1] <= 0.4) > 0.9  # ∇f(x) = x here
+    assert np.mean(bound[1]) < np.mean(plain[1])
+
+
+def test_the_bound_is_not_known_after_one_step():
+    tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
+    state, _ = feed(tx, jnp.zeros(2), [(jnp.zeros(2), jnp.zeros(2))])
+    assert float(stopping.gradient_bound(state)) > 1e30
+
+
+def test_the_training_loss_denoised_with_its_error():
+    loss = lambda x, z: jnp.mean((x - z) ** 2)  # its mean over z is x² + 1
+    tracked = estimates.corrected_estimate(loss, mu2_optax.measured_beta())
+    trajectory = 1 / jnp.arange(1.0, 1001.0)
+
+    def one(key):
+        batches = jax.random.normal(key, (1000, 4))
+
+        def update(state, inputs):
+            return tracked.update(state, *inputs)[1], None
+
+        state, _ = jax.lax.scan(update, tracked.init(0.0, batches[0]), (trajectory, batches))
+        return (state.value - 1 - trajectory[-1] ** 2) ** 2, state.error
+
+    errors, bars = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 200))
+    assert float(jnp.mean(errors)) < 0.5 / 50  # one batch has 0.5
+    assert 0.3 < float(jnp.mean(bars) / jnp.mean(errors)) < 3  # the bar, seeds averaged
+
+
+def test_rates_in_one_vmapped_sweep():
+    zs = jnp.array(samples(50), jnp.float32)
+
+    def train(learning_rate, key):
+        _, state = run(mu2_optax.mu2_sgd(learning_rate, MEASURED), split(jnp.zeros(5)), zs)
+        return {"loss": mu2_optax.error_bar(state).error}
+
+    result = sweep(train, [0.01, 0.1], seeds=1, progress=False, strategy="vmap")
+    for i, rate in enumerate([0.01, 0.1]):
+        alone = float(train(rate, None)["loss"])
+        assert result.metrics["loss"][i, 0] == pytest.approx(alone, rel=1e-4)
