@@ -70,12 +70,12 @@ def grown_rate(
     either, so that a loss without a minimum does not end in infinities.
 
     Args:
-      inner: A transform that gives directions, such as ``optax.scale_by_adam()``; its sign and
-        size are those of a gradient, not of a step. It sees gradients and params at least in
-        float32.
+      inner: A transform that gives directions with the sign of a gradient and a size of about one,
+        such as ``optax.scale_by_adam()``. Raw gradients (``optax.identity()``) do for quadratics;
+        where the curvature rises away from the start, a rate that has grown too far makes them
+        diverge. It sees gradients and params at least in float32.
       factor: A factor on the first rate, which is :math:`10^{-4}` times the size of the first
-        params (their root mean square plus :math:`10^{-4}`): small for directions of size about
-        one.
+        params (their root mean square plus :math:`10^{-4}`).
       growth: The factor by which the rate grows; 1 is a constant rate.
 
     Returns:
