@@ -18,6 +18,10 @@ from mu2_optax._adam import mu2_adam as mu2_adam
 from mu2_optax._adam import mu2_adamw as mu2_adamw
 from mu2_optax._anytime import AnytimeState as AnytimeState
 from mu2_optax._anytime import anytime as anytime
+from mu2_optax._auto import GrownRateState as GrownRateState
+from mu2_optax._auto import grown_rate as grown_rate
+from mu2_optax._auto import mu2_auto as mu2_auto
+from mu2_optax._auto import query_ahead as query_ahead
 from mu2_optax._corrected import CorrectedMomentumState as CorrectedMomentumState
 from mu2_optax._corrected import corrected_momentum as corrected_momentum
 from mu2_optax._error_bar import ErrorBar as ErrorBar
