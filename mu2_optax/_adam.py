@@ -31,7 +31,7 @@ def mu2_adam(
     Here :math:`x` is ``params``. It is ``mu2(optax.adam(learning_rate, b1=0.0, b2=b2, eps=eps))``
     with one tree less in the state. The averaging stands in the place of Adam's first moment: with
     :math:`\gamma = 0.1`, params trail w by about ten steps, as :math:`b_1 = 0.9` trails the
-    gradient. With both, gradients would come too late twice, and the iterates circle.
+    gradient. With both, gradients would come too late twice.
 
     Args:
       learning_rate: η, a number or a schedule: the one of Adam is a good first choice.

@@ -22,7 +22,7 @@ def warn_of_momentum(inner: optax.GradientTransformation) -> None:
     if _has_momentum(optax.with_extra_args_support(inner)):
         warnings.warn(
             "`inner` should have no momentum of its own, got an optimizer that has one: the "
-            "averaging of `mu2` stands in its place, and the two together circle around a minimum. "
+            "averaging of `mu2` stands in its place, and the two together may miss the minimum. "
             "Use `mu2_adam` or `mu2_adamw`, `optax.adam(learning_rate, b1=0.0)` or `optax.sgd` "
             "without `momentum`; or γ = 1 and filter this warning.",
             stacklevel=3,

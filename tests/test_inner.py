@@ -65,7 +65,7 @@ def distance_from_the_minimum(tx):
 
 @pytest.mark.filterwarnings("ignore:`inner` should have no momentum")
 def test_mu2_adam_solves_what_mu2_of_adam_does_not():
-    """Optax's own test problem: the two momenta together circle around the valley."""
+    """Optax's own test problem, at two rates."""
     for rate in (3e-3, 1e-2):
         right = distance_from_the_minimum(mu2_adam(rate))
         assert right < 0.05

@@ -117,6 +117,8 @@ def silently(make, *args, **kwargs):
         return make(*args, **kwargs)
 
 
+NO_AVERAGING = mu2_optax.fixed_momentum(gamma=1.0)
+
 # Optimizers as `inner`
 
 ARGUMENTS = {  # those that a fit optimizer is made with; otherwise a decaying learning rate
@@ -179,19 +181,33 @@ def test_a_momentum_that_can_be_left_out_is_seen_where_it_is_not(name):
 
 @pytest.mark.filterwarnings("ignore:`inner` should have no momentum")
 @pytest.mark.parametrize("name", ["prodigy", "dadapt_adamw"])
-def test_an_estimated_distance_runs_away_with_a_second_momentum(name):
-    """They solve it alone; around x they take w's overshoot for the distance."""
+def test_an_estimated_distance_needs_one_momentum_and_not_two(name):
+    """Alone and without averaging (γ = 1) they solve it; with both momenta they end far off."""
     make = functools.partial(find(name), 1.0)
     assert distance(optax.with_extra_args_support(make())) < 0.1
+    assert distance(mu2(make(), NO_AVERAGING)) < 0.1
     assert not distance(mu2(make())) < 1
+
+
+@pytest.mark.filterwarnings("ignore:`inner` should have no momentum")
+def test_the_point_that_prodigy_sees_is_not_the_cause():
+    prodigy = optax.contrib.prodigy(1.0)
+    at_x = lambda g, state, w, x, **extra_args: prodigy.update(g, state, x, **extra_args)
+    tx = mu2(optax.GradientTransformationExtraArgs(prodigy.init, at_x))
+
+    def update(grads, state, params, **extra_args):
+        return tx.update(grads, state, params, x=params, **extra_args)
+
+    assert not distance(optax.GradientTransformationExtraArgs(tx.init, update)) < 1
 
 
 def test_adabelief_cannot_do_without_its_momentum():
     assert not distance(mu2(optax.adabelief(decaying(0.1), b1=0.0))) < 1
 
 
-def test_rprop_solves_it_alone_and_runs_away_inside():
+def test_rprop_runs_away_under_the_averaging_alone():
     assert distance(optax.with_extra_args_support(optax.rprop(0.01))) < 0.1
+    assert distance(mu2(optax.rprop(0.01), NO_AVERAGING)) < 0.1
     assert not distance(mu2(optax.rprop(0.01))) < 1
     assert not distance(mu2(optax.chain(optax.scale_by_rprop(0.01), optax.sgd(1.0)))) < 1
 
