@@ -3,8 +3,8 @@
     python -m benchmarks.measured_networks --data mnist
 
 An MLP 784-256-256-10, one epoch of batches of 64, three seeds, rates from 0.01 to 10; a fixed γ of
-0.1 (the paper's choice for networks) and linear momenta; β as in the paper, β measured, and β = 1, the
-plain gradient. It writes ``results.json`` and ``results.csv`` into
+0.1 (the paper's choice for networks) and linear momenta; β as in the paper, β measured, and β = 1,
+the plain gradient. It writes ``results.json`` and ``results.csv`` into
 ``benchmarks/results/measured_networks_<data>``, and prints the accuracies.
 """
 

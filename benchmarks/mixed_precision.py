@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import mu2_optax
 from benchmarks import digits, experiment, small_cnn
@@ -34,7 +33,7 @@ MOMENTA = {
 OPTIMIZERS = {
     "mu2_sgd": lambda dtype: mu2_optax.mu2_sgd(0.1, state_dtype=dtype),
     "mu2_extra_sgd": lambda dtype: mu2_optax.mu2_extra_sgd(0.1, state_dtype=dtype),
-    "mu2(adam)": lambda dtype: mu2_optax.mu2(optax.adam(0.1), state_dtype=dtype),
+    "mu2_adam": lambda dtype: mu2_optax.mu2_adam(0.1, state_dtype=dtype),
 }
 
 

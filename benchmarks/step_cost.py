@@ -26,8 +26,12 @@ OPTIMIZERS = {
     "anytime_sgd": mu2_optax.anytime_sgd(0.1, mu2_optax.fixed_momentum()),
     "storm": mu2_optax.storm(0.1, 0.9),
     "mu2_sgd": mu2_optax.mu2_sgd(0.1),
-    "mu2(optax.adam)": mu2_optax.mu2(optax.adam(1e-3)),
+    "mu2_sgd, β measured": mu2_optax.mu2_sgd(
+        0.1, mu2_optax.fixed_momentum(beta=mu2_optax.measured_beta())
+    ),
+    "mu2_adam": mu2_optax.mu2_adam(1e-3),
     "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.1),
+    "mu2_auto": mu2_optax.mu2_auto(),
 }
 MODELS = {"logistic regression": (784, 10), "MLP 784-512-512-10": (784, 512, 512, 10)}
 STEPS = 20
@@ -101,7 +105,7 @@ def main():
     for model, sizes in MODELS.items():
         print(f"\n{model}: time of a step and size of the state, beside optax.sgd and the params")
         for name, ratio, state in measure(sizes, args.rounds):
-            print(f"  {name:18s} {ratio:6.2f} x   {state:5.2f} x")
+            print(f"  {name:22s} {ratio:6.2f} x   {state:5.2f} x")
             rows.append([model, name, f"{ratio:.2f}", f"{state:.2f}"])
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
