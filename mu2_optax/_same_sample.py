@@ -5,6 +5,7 @@ key, batch statistics) is a part of ``batch``, so that every evaluation of a ste
 sample.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -20,7 +21,7 @@ from mu2_optax._checks import (
     check_transform,
     check_whole,
 )
-from mu2_optax._sharding import varying_along, varying_axes
+from mu2_optax._sharding import device_mean, varying_along, varying_axes
 from mu2_optax._trees import add, cast_like, wide_zeros, widened
 
 GradFn: TypeAlias = Callable[[Any, Any], Any]
@@ -66,15 +67,20 @@ def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, cal
 
 
 def value_and_grad(
-    loss_fn: Callable[..., Any], *, has_aux: bool = False, accumulate: bool = False
+    loss_fn: Callable[..., Any],
+    *,
+    has_aux: bool = False,
+    accumulate: bool = False,
+    axis_name: str | None = None,
 ) -> ValueAndGrad:
     r"""``jax.value_and_grad`` that can be evaluated again on the same sample.
 
     .. math:: (x_t, z_t) \mapsto f(x_t; z_t),\ \nabla f(x_t; z_t),\ \nabla f(\cdot\,; z_t)
 
     Here :math:`x_t` is the first argument of the loss and :math:`z_t` everything else that it
-    depends on, in its other arguments or closed over. The auxiliary data are those at :math:`x_t`;
-    those of later evaluations are dropped.
+    depends on, in its other arguments or closed over: the batch, batch statistics, a dropout key.
+    The auxiliary data (in Flax linen, the collections that ``apply`` has mutated) are those at
+    :math:`x_t`; those of later evaluations are dropped.
 
     Args:
       loss_fn: A function whose first argument is the params. It returns the loss, or a pair of the
@@ -83,11 +89,14 @@ def value_and_grad(
       accumulate: Whether every array among the other arguments has a leading axis that counts
         microbatches (one key for each, too). They are evaluated one after another, in the memory
         of one. The loss and the gradients are means; auxiliary data keep the leading axis.
+      axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one.
+        The loss and the gradients are then means over its devices, in every evaluation; auxiliary
+        data are those of each device. A ``pmean`` of the gradients after that changes nothing.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
       ``jax.value_and_grad`` returns, and the keyword arguments ``grad_fn`` and ``batch`` for
-      ``tx.update``.
+      ``tx.update`` or for ``mu2_optax.linen.TrainState.apply_gradients``.
 
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
@@ -112,21 +121,21 @@ def value_and_grad(
     """
     check_callable("loss_fn", loss_fn, "loss_fn(params, batch)")
     first = jax.value_and_grad(loss_fn, has_aux=has_aux)
+    axes = () if axis_name is None else (axis_name,)
 
-    def once(point: Any, sample: Any) -> tuple[Any, Any]:
+    def once(point: Any, nothing: Any, sample: Any) -> tuple[Any, Any, Any]:
         args, kwargs = sample
-        return first(point, *args, **kwargs)
+        result, grads = first(varying_along(point, axes), *args, **kwargs)
+        value, aux = result if has_aux else (result, None)
+        return (value, grads), aux, nothing
 
-    def in_parts(point: Any, sample: Any) -> tuple[Any, Any]:
-        def microbatch(nothing: Any, part: Any) -> tuple[Any, Any, Any]:
-            result, grads = once(point, part)
-            value, aux = result if has_aux else (result, None)
-            return (value, grads), aux, nothing
-
-        (value, grads), aux, _ = scan_microbatches(microbatch, None, sample)
+    def whole(point: Any, sample: Any) -> tuple[Any, Any]:
+        evaluate = functools.partial(once, point)
+        in_parts = functools.partial(scan_microbatches, evaluate) if accumulate else evaluate
+        means, aux, _ = in_parts(None, sample)
+        value, grads = device_mean(means, axis_name)
         return ((value, aux) if has_aux else value), grads
 
-    whole = in_parts if accumulate else once
     grad_fn = lambda point, sample: whole(point, sample)[1]
 
     def evaluate(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:

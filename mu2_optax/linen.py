@@ -9,7 +9,7 @@ Two lines change::
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,7 @@ import optax
 
 from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._checks import check_callable
-from mu2_optax._same_sample import GradFn, scan_microbatches
-from mu2_optax._sharding import device_mean, varying_along
+from mu2_optax._same_sample import GradFn, value_and_grad
 
 try:
     from flax import linen
@@ -32,8 +31,6 @@ __all__ = [
     "recalibrate",
     "value_and_grad",
 ]
-
-ValueAndGrad: TypeAlias = Callable[..., tuple[Any, Any, dict[str, Any]]]
 
 _EXTRA_ARGS = frozenset({"grad_fn", "batch", "prev_grads", "value", "grad", "value_fn"})
 """What goes to ``tx.update``: this library's extra args, and those of Optax's own transforms."""
@@ -135,81 +132,6 @@ class TrainState(train_state.TrainState):
             opt_state=opt_state,
             **replaced,
         )
-
-
-def value_and_grad(
-    loss_fn: Callable[..., Any],
-    *,
-    has_aux: bool = False,
-    accumulate: bool = False,
-    axis_name: str | None = None,
-) -> ValueAndGrad:
-    r"""``jax.value_and_grad`` that can be evaluated again on the same sample.
-
-    .. math:: (x_t, z_t) \mapsto f(x_t; z_t),\ \nabla f(x_t; z_t),\ \nabla f(\cdot\,; z_t)
-
-    Here :math:`x_t` is the parameters and :math:`z_t` everything else that the loss depends on, in
-    its other arguments or closed over: the batch, the batch statistics, the dropout key. Later
-    evaluations see the same :math:`z_t`, and their auxiliary data are dropped: the statistics that
-    ``loss_fn`` returns come from the evaluation at :math:`x_t` alone.
-
-    Args:
-      loss_fn: A function whose first argument is the parameters. It returns the loss, or a pair of
-        the loss and auxiliary data, such as the collections that ``apply`` has mutated.
-      has_aux: Whether ``loss_fn`` returns a pair.
-      accumulate: Whether every array among the other arguments has a leading axis that counts
-        microbatches (one key for each, too). They are evaluated one after another, in the memory
-        of one. The loss and the gradients are means; auxiliary data keep the leading axis.
-      axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one.
-        The loss and the gradients are then means over its devices, in every evaluation; auxiliary
-        data are those of each device. A ``pmean`` of the gradients after that changes nothing.
-
-    Returns:
-      A function of ``loss_fn``'s arguments that returns (value, grads, again): what
-      ``jax.value_and_grad`` returns, and the keyword arguments ``grad_fn`` and ``batch`` for
-      ``TrainState.apply_gradients`` or ``tx.update``.
-
-    Examples:
-      >>> import jax.numpy as jnp, mu2_optax.linen
-      >>> loss_fn = lambda params, batch: jnp.mean((params - batch) ** 2)
-      >>> evaluate = mu2_optax.linen.value_and_grad(loss_fn)
-      >>> loss, grads, again = evaluate(jnp.array(1.0), jnp.array([2.0, 4.0]))
-      >>> float(grads), float(again["grad_fn"](jnp.array(3.0), again["batch"]))
-      (-4.0, 0.0)
-
-    References:
-      Flax, `Batch normalization
-      <https://flax-linen.readthedocs.io/en/latest/guides/training_techniques/batch_norm.html>`_
-    """
-    check_callable("loss_fn", loss_fn, "loss_fn(params, batch)")
-    value_and_grad = jax.value_and_grad(loss_fn, has_aux=has_aux)
-
-    def evaluate(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
-        def once(point: Any, sample: Any) -> tuple[Any, Any]:
-            args, kwargs = sample
-            axes = () if axis_name is None else (axis_name,)
-            return value_and_grad(varying_along(point, axes), *args, **kwargs)
-
-        def microbatch(point: Any, nothing: Any, batch: Any) -> tuple[Any, Any, Any]:
-            result, grads = once(point, batch)
-            value, aux = result if has_aux else (result, None)
-            return (value, grads), aux, nothing
-
-        def whole(point: Any, sample: Any) -> tuple[Any, Any]:
-            evaluate = functools.partial(microbatch, point)
-            if accumulate:
-                means, aux, _ = scan_microbatches(evaluate, None, sample)
-            else:
-                means, aux, _ = evaluate(None, sample)
-            value, grads = device_mean(means, axis_name)
-            return ((value, aux) if has_aux else value), grads
-
-        def grad_fn(point: Any, sample: Any) -> Any:
-            return whole(point, sample)[1]
-
-        return *whole(params, (args, kwargs)), {"grad_fn": grad_fn, "batch": (args, kwargs)}
-
-    return evaluate
 
 
 def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Iterable[Any]) -> Any:
