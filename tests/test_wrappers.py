@@ -543,9 +543,3 @@ def test_conditionally_transform_passes_the_gradient_on():
     grads = grad_fn(START, ())
     updates, _ = tx.update(grads, tx.init(START), START, grad_fn=grad_fn, batch=())
     np.testing.assert_array_equal(updates["w"], grads["w"])
-
-
-def test_the_snippets_of_the_page_run_one_after_another():
-    scope = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
-        exec(block, scope)
