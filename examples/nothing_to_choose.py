@@ -4,8 +4,9 @@
     python -m examples.nothing_to_choose --data mnist     # one epoch; 26 s
 
 Measured on a busy 2-core x86-64 CPU, no GPU, where most of the time is compiling: test accuracy
-0.9805 after 10 epochs of digits, and 0.9768 after one epoch of MNIST. This is an ordinary training loop of Flax NNX; two lines differ,
-the ones with ``again``, because the optimizer evaluates the gradient at a point of its own.
+0.9805 after 10 epochs of digits, and 0.9768 after one epoch of MNIST. This is an ordinary training
+loop of Flax NNX; two lines differ, the ones with ``again``, because the optimizer evaluates the
+gradient at a point of its own.
 """
 
 import argparse
