@@ -1,11 +1,12 @@
 """A network trained with nothing to choose: no learning rate, no schedule, no momenta.
 
-    python -m examples.nothing_to_choose                  # digits, no download; 33 s
-    python -m examples.nothing_to_choose --data mnist     # one epoch; 26 s
+    python -m examples.nothing_to_choose                  # digits, no download; 9 s
+    python -m examples.nothing_to_choose --data mnist     # one epoch; 19 s
 
 Measured on a busy 2-core x86-64 CPU, no GPU, where most of the time is compiling: test accuracy
-0.9805 after 10 epochs of digits, and 0.9768 after one epoch of MNIST. This is an ordinary training loop of Flax NNX; two lines differ,
-the ones with ``again``, because the optimizer evaluates the gradient at a point of its own.
+0.9805 after 10 epochs of digits, and 0.9768 after one epoch of MNIST. This is an ordinary training
+loop of Flax NNX; two lines differ, the ones with ``again``, because the optimizer evaluates the
+gradient at a point of its own.
 """
 
 import argparse
