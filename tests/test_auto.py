@@ -179,6 +179,18 @@ def test_narrow_params_come_as_near_as_their_dtype_allows(dtype):
     np.testing.assert_allclose(state.x, 1.0, atol=0.02)
 
 
+def test_narrow_params_are_queried_ahead_of_the_average_in_full_precision():
+    """Otherwise the rounding of params would be a part of the slope, and not of the step."""
+    gradient = lambda x, z: x - z.astype(x.dtype)
+    tx = mu2_optax.mu2_auto()
+    params, state, _ = steps(tx, jnp.full(4, 3.0, "bfloat16"), gradient, jnp.arange(20.0) / 20)
+    z = jnp.array(0.5)
+    _, after = tx.update(gradient(params, z), state, params, grad_fn=gradient, batch=z)
+    assert np.abs(state.x - params.astype("float32")).max() > 1e-3
+    expected = state.x + 0.3 * (state.w - state.x)
+    np.testing.assert_allclose(after.inner_state.y, expected, rtol=1e-6)
+
+
 def test_only_w_takes_the_dtype_of_the_state():
     state = mu2_optax.mu2_auto(state_dtype=jnp.bfloat16).init(jnp.ones(3))
     assert state.w.dtype == jnp.bfloat16
