@@ -165,3 +165,32 @@ def test_every_picture_in_the_documents_exists():
         for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             if not target.startswith("http"):
                 assert (page.parent / target).is_file(), (page.name, target)
+
+
+def test_the_error_bar_is_calibrated_as_the_page_says():
+    rows = list(csv.DictReader((RESULTS / "calibration" / "results.csv").open()))
+    assert len({row["setting"] for row in rows}) == 9
+    late = [row for row in rows if int(row["step"]) >= 10]
+    assert all(0.7 < float(row["ratio"]) < 2.6 for row in late)
+    page = (ROOT / "docs" / "error_bar.md").read_text()
+    for row in rows:
+        assert f"{float(row['ratio']):.2f}" in page, row
+    for setting in ("logistic, unit ball, rate 1", "least squares, rate 0.01"):
+        errors = [float(row["true"]) for row in rows if row["setting"] == setting]
+        assert errors[0] > 100 * errors[-1]
+
+
+def test_measured_beta_is_as_flat_as_the_page_says():
+    def accuracy(data, projection, optimizer):
+        results = load_results(RESULTS / f"measured_{data}" / "results.json")
+        return results[f"{projection}/{optimizer}/938"].final("test_accuracy").mean(axis=1)
+
+    for data, loss in (("mnist", 0.0035), ("fashion_mnist", 0.016)):
+        fixed, measured = (
+            accuracy(data, "per_tensor", name) for name in ("mu2_sgd", "mu2_sgd_measured")
+        )
+        assert (measured[2:] > fixed[2:] - 0.002).all()  # from rate 0.01 on
+        in_ball = accuracy(data, "ball_4", "mu2_sgd_measured")[3:]
+        assert in_ball.max() - in_ball.min() < loss
+        free, sgd = (accuracy(data, "none", name) for name in ("mu2_sgd_measured", "sgd"))
+        assert (free[2:] > sgd[2:] - 0.03).all()
