@@ -48,10 +48,13 @@ def error_bar(state: Any) -> ErrorBar:
       >>> tx = mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(beta=mu2_optax.measured_beta()))
       >>> params = jnp.zeros(100)
       >>> state = tx.init(params)
-      >>> for batch in jax.random.normal(jax.random.key(0), (200, 100)):
+      >>> @jax.jit
+      ... def step(params, state, batch):
       ...     grads = grad_fn(params, batch)
       ...     updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
-      ...     params = optax.apply_updates(params, updates)
+      ...     return optax.apply_updates(params, updates), state
+      >>> for batch in jax.random.normal(jax.random.key(0), (200, 100)):
+      ...     params, state = step(params, state, batch)
       >>> bar = mu2_optax.error_bar(state)
       >>> bool(80 < bar.noise < 120), bool(bar.error < bar.noise / 50)
       (True, True)

@@ -34,6 +34,7 @@ def call(module, monkeypatch, *options):
     module.main()
 
 
+@pytest.mark.slow
 def test_the_convex_experiment_runs_from_end_to_end_and_resumes(tmp_path, monkeypatch):
     options = ["--data", "digits", "--seeds", 2, "--lrs", 0.1, 10, "--steps", 4, "--out", tmp_path]
     options += ["--evaluations", 2, "--optimizers", "mu2_sgd", "sgd", "--projections", "global"]
@@ -86,6 +87,7 @@ def watch(monkeypatch, seen):
     monkeypatch.setattr(nonconvex, "make_network", make)
 
 
+@pytest.mark.slow
 def test_the_cnn_experiment_is_interrupted_and_goes_on(tmp_path, monkeypatch):
     options = ["--data", "digits", "--seeds", 2, "--lrs", 0.1, "--steps", 2, "--out", tmp_path]
     options += ["--optimizers", "sgd", "schedule_free_sgd"]
@@ -113,6 +115,7 @@ def test_the_cnn_experiment_is_interrupted_and_goes_on(tmp_path, monkeypatch):
         call(nonconvex, monkeypatch, *options)
 
 
+@pytest.mark.slow
 def test_an_experiment_stops_in_time_and_keeps_what_has_finished(tmp_path, monkeypatch):
     options = ["--data", "digits", "--seeds", 1, "--lrs", 0.1, 1, "--steps", 2, "--out", tmp_path]
     options += ["--optimizers", "sgd", "adam"]
@@ -185,6 +188,7 @@ def few_images(monkeypatch):
     monkeypatch.setattr(digits, "load", lambda: few)
 
 
+@pytest.mark.slow
 def test_the_small_cnn_learns_in_both_precisions(monkeypatch):
     few_images(monkeypatch)
     losses = {}
@@ -201,6 +205,7 @@ def test_the_state_takes_the_bytes_that_it_says():
     assert mixed_precision.bytes_per_parameter(make, jnp.bfloat16, jnp.bfloat16) == 6
 
 
+@pytest.mark.slow
 def test_recalibration_helps_where_the_statistics_lag(monkeypatch):
     few_images(monkeypatch)
     gains = {}

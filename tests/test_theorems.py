@@ -5,19 +5,13 @@ over vmapped seeds. Single precision is enough for all but the excess losses nea
 computed as sums of squares and so keep their relative accuracy.
 """
 
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.theory import known_problems, measured_runs
 from mu2_optax import theory
-
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks" / "theory"))
-import known_problems
-import theory_runs
 
 SQUARES, LOGISTIC = known_problems.least_squares(), known_problems.logistic()
 HARD = known_problems.hard_quadratic()
@@ -42,44 +36,44 @@ def windows(errors):
     ],
 )
 def test_the_error_times_t_is_bounded(name, problem):
-    rate = theory_runs.rate(problem, name, STEPS)
-    errors = theory_runs.errors(problem, name, rate, STEPS, SEEDS)
+    rate = measured_runs.rate(problem, name, STEPS)
+    errors = measured_runs.errors(problem, name, rate, STEPS, SEEDS)
     early, late = windows(errors)
     # t grows 14-fold between the windows, and so would the error of a plain gradient times t
     assert late < 2.5 * early
     method = "mu2_sgd" if name == "mu2_frank_wolfe" else name
     times = jnp.arange(1, STEPS + 1)
-    bound = theory.error_bound(times, theory_runs.variance(problem), method)
+    bound = theory.error_bound(times, measured_runs.variance(problem), method)
     assert np.all(errors.mean(0) <= np.asarray(bound))  # the theorem, at every t
 
 
 @pytest.mark.parametrize("name", ["sgd", "anytime"])
 def test_the_error_times_t_grows_like_t_for_plain_gradients(name):
-    rate = theory_runs.rate(SQUARES, name, STEPS)
-    early, late = windows(theory_runs.errors(SQUARES, name, rate, STEPS, SEEDS))
+    rate = measured_runs.rate(SQUARES, name, STEPS)
+    early, late = windows(measured_runs.errors(SQUARES, name, rate, STEPS, SEEDS))
     assert late > 8 * early
 
 
 def test_only_averaging_makes_the_error_independent_of_the_learning_rate():
     # steps of 16/L: STORM's differences between its points do not shrink, mu2_sgd's do
     rate = 16 / SQUARES.smoothness
-    early, late = windows(theory_runs.errors(SQUARES, "storm", rate, STEPS, SEEDS))
+    early, late = windows(measured_runs.errors(SQUARES, "storm", rate, STEPS, SEEDS))
     assert late > 5 * early
-    averaged = theory_runs.errors(SQUARES, "mu2_sgd", rate, STEPS, SEEDS)  # 10^5 times 1/(8LT)
+    averaged = measured_runs.errors(SQUARES, "mu2_sgd", rate, STEPS, SEEDS)  # 10^5 times 1/(8LT)
     early, late = windows(averaged)
     assert late < 2.5 * early
-    bound = theory.error_bound(jnp.arange(1, STEPS + 1), theory_runs.variance(SQUARES))
+    bound = theory.error_bound(jnp.arange(1, STEPS + 1), measured_runs.variance(SQUARES))
     assert np.all(averaged.mean(0) <= np.asarray(bound))
 
 
 def test_the_error_of_extra_sgd_stops_falling_where_samples_curve_differently():
     # x_t of Algorithm 2 depends on z_t, so that its estimate is biased unless sigma_L = 0: at
     # 10 times the theorem's rate t E|error|^2 grows; with added noise alone it does not.
-    rate = 10 * theory_runs.rate(SQUARES, "mu2_extra_sgd", STEPS)
-    early, late = windows(theory_runs.errors(SQUARES, "mu2_extra_sgd", rate, STEPS, SEEDS))
+    rate = 10 * measured_runs.rate(SQUARES, "mu2_extra_sgd", STEPS)
+    early, late = windows(measured_runs.errors(SQUARES, "mu2_extra_sgd", rate, STEPS, SEEDS))
     assert late > 2.5 * early
-    rate = 10 * theory_runs.rate(HARD, "mu2_extra_sgd", STEPS)
-    early, late = windows(theory_runs.errors(HARD, "mu2_extra_sgd", rate, STEPS, SEEDS))
+    rate = 10 * measured_runs.rate(HARD, "mu2_extra_sgd", STEPS)
+    early, late = windows(measured_runs.errors(HARD, "mu2_extra_sgd", rate, STEPS, SEEDS))
     assert late < 1.5 * early
 
 
@@ -88,15 +82,15 @@ LENGTHS = (128, 256, 512, 1024)
 
 def losses(problem, name, seeds):
     """Excess losses at the theorem's rate, checked against the theorem's bound at every T."""
-    rates = [theory_runs.rate(HARD, name, steps) for steps in LENGTHS]
+    rates = [measured_runs.rate(HARD, name, steps) for steps in LENGTHS]
     values = np.stack(
         [
-            theory_runs.final_excess(problem, name, [rate], steps, seeds)[0]
+            measured_runs.final_excess(problem, name, [rate], steps, seeds)[0]
             for rate, steps in zip(rates, LENGTHS, strict=True)
         ]
     )
     bounds = [
-        theory_runs.bound(problem, name, rate, steps)
+        measured_runs.bound(problem, name, rate, steps)
         for rate, steps in zip(rates, LENGTHS, strict=True)
     ]
     assert np.all(values.mean(1) <= bounds)
@@ -107,9 +101,9 @@ def losses(problem, name, seeds):
     ("name", "slope"), [("mu2_sgd", -1), ("mu2_extra_sgd", -2), ("mu2_frank_wolfe", -1)]
 )
 def test_slopes_of_the_excess_loss_with_and_without_noise(name, slope):
-    quiet = theory_runs.slope(LENGTHS, losses(QUIET, name, 1))
+    quiet = measured_runs.slope(LENGTHS, losses(QUIET, name, 1))
     assert quiet[0] == pytest.approx(slope, abs=0.1)
-    fit, low, high = theory_runs.slope(LENGTHS, losses(HARD, name, 64), resamples=300)
+    fit, low, high = measured_runs.slope(LENGTHS, losses(HARD, name, 64), resamples=300)
     assert low - 0.05 < -0.5 < high + 0.05
     assert fit == pytest.approx(-0.5, abs=0.12)
 
@@ -118,8 +112,8 @@ MULTIPLES = 10 ** np.arange(-6, 0.01, 0.25)  # up to the theory's largest rate
 
 
 def sweep(problem, name, steps):
-    top = 1 / (2 * HARD.smoothness) if name == "sgd" else theory_runs.rate(HARD, name, steps)
-    return theory_runs.final_excess(problem, name, MULTIPLES * top, steps, 16).mean(1)
+    top = 1 / (2 * HARD.smoothness) if name == "sgd" else measured_runs.rate(HARD, name, steps)
+    return measured_runs.final_excess(problem, name, MULTIPLES * top, steps, 16).mean(1)
 
 
 def test_one_rate_is_good_with_and_without_noise_but_not_for_sgd():
@@ -134,7 +128,7 @@ def test_one_rate_is_good_with_and_without_noise_but_not_for_sgd():
 
 def test_the_range_of_good_rates_grows_with_the_number_of_steps():
     def ratio(name, steps):
-        return theory_runs.within_twice_best(MULTIPLES, sweep(HARD, name, steps))[2]
+        return measured_runs.within_twice_best(MULTIPLES, sweep(HARD, name, steps))[2]
 
     # 16 times the steps: predicted are factors of 4, 64 and 1; the grid has 1.8-fold steps
     assert 2 < ratio("mu2_sgd", 1024) / ratio("mu2_sgd", 64) < 8
@@ -144,11 +138,11 @@ def test_the_range_of_good_rates_grows_with_the_number_of_steps():
 
 
 def test_the_high_probability_bound_holds_for_every_seed_and_step():
-    errors = theory_runs.errors(SQUARES, "mu2_sgd", 0.01, STEPS, SEEDS)
+    errors = measured_runs.errors(SQUARES, "mu2_sgd", 0.01, STEPS, SEEDS)
     bound = theory.high_probability_error_bound(
         jnp.arange(1, STEPS + 1),
         STEPS,
-        theory_runs.variance(SQUARES),
+        measured_runs.variance(SQUARES),
         smoothness=SQUARES.smoothness,
         diameter=SQUARES.diameter,
         gradient_bound=SQUARES.gradient_bound,

@@ -3,7 +3,6 @@
 python train_as_one_of_two.py PROCESS PORT STEPS RESULT
 """
 
-import importlib
 import pathlib
 import sys
 
@@ -15,10 +14,9 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType
 
 import mu2_optax
+from examples import distributed
 
 EXAMPLES = pathlib.Path(__file__).parent.parent / "examples"
-sys.path.append(str(EXAMPLES))
-distributed = importlib.import_module("distributed")
 
 OPTIMIZERS = {
     "mu2_sgd": mu2_optax.mu2_sgd(0.2, mu2_optax.linear_momentum()),
