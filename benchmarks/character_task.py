@@ -37,7 +37,6 @@ def transformer_task(characters: np.ndarray, batch: int) -> Task:
     window = np.arange(CONTEXT + 1)
     starts = np.random.default_rng(0).integers(0, len(held_out) - CONTEXT, HELD_OUT_WINDOWS)
     test = jnp.asarray(held_out[starts[:, None] + window])
-    causal = np.tril(np.ones((CONTEXT, CONTEXT), bool))
 
     def init(key: Any) -> Any:
         keys = iter(jax.random.split(key, 3 + 4 * LAYERS))
@@ -62,24 +61,6 @@ def transformer_task(characters: np.ndarray, batch: int) -> Task:
             }
         return params
 
-    def normalized(norm: Any, x: Any) -> Any:
-        x = x - x.mean(-1, keepdims=True)
-        return x * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5) * norm["scale"] + norm["shift"]
-
-    def logits_of(params: Any, windows: Any) -> Any:
-        x = params["characters"][windows] + params["positions"]
-        split = lambda a: a.reshape(len(a), CONTEXT, HEADS, -1).transpose(0, 2, 1, 3)
-        for number in range(LAYERS):
-            layer = params[f"layer{number}"]
-            h = normalized(layer["norm1"], x) @ layer["attention"]
-            query, keys, values = map(split, jnp.split(h, 3, axis=-1))
-            scores = query @ keys.swapaxes(-1, -2) * (WIDTH // HEADS) ** -0.5
-            seen = jax.nn.softmax(jnp.where(causal, scores, -1e9)) @ values
-            x += seen.transpose(0, 2, 1, 3).reshape(x.shape) @ layer["attended"]
-            h = normalized(layer["norm2"], x) @ layer["up"] + layer["up_bias"]
-            x += jax.nn.relu(h) @ layer["down"] + layer["down_bias"]
-        return normalized(params["norm"], x) @ params["out"]
-
     def measure(params: Any, rows: Any) -> tuple[Any, Any]:
         del rows
         logits, labels = logits_of(params, test[:, :-1]), test[:, 1:]
@@ -92,3 +73,26 @@ def transformer_task(characters: np.ndarray, batch: int) -> Task:
         loss=lambda params, batch: cross_entropy(logits_of(params, batch[:, :-1]), batch[:, 1:]),
         measure=measure,
     )
+
+
+def normalized(norm: Any, x: Any) -> Any:
+    """Layer normalization."""
+    x = x - x.mean(-1, keepdims=True)
+    return x * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5) * norm["scale"] + norm["shift"]
+
+
+def logits_of(params: Any, windows: Any) -> Any:
+    """What comes next after each character of windows (count, CONTEXT)."""
+    causal = np.tril(np.ones((CONTEXT, CONTEXT), bool))
+    x = params["characters"][windows] + params["positions"]
+    split = lambda a: a.reshape(len(a), CONTEXT, HEADS, -1).transpose(0, 2, 1, 3)
+    for number in range(LAYERS):
+        layer = params[f"layer{number}"]
+        h = normalized(layer["norm1"], x) @ layer["attention"]
+        query, keys, values = map(split, jnp.split(h, 3, axis=-1))
+        scores = query @ keys.swapaxes(-1, -2) * (WIDTH // HEADS) ** -0.5
+        seen = jax.nn.softmax(jnp.where(causal, scores, -1e9)) @ values
+        x += seen.transpose(0, 2, 1, 3).reshape(x.shape) @ layer["attended"]
+        h = normalized(layer["norm2"], x) @ layer["up"] + layer["up_bias"]
+        x += jax.nn.relu(h) @ layer["down"] + layer["down_bias"]
+    return normalized(params["norm"], x) @ params["out"]
