@@ -242,45 +242,17 @@ def draw(results: dict[str, experiment.Results], file: Path) -> None:
     lines = -(-len(shown) // columns)
     figure = Figure(figsize=(3.9 * columns, 3.1 * lines + 0.9), dpi=150, layout="constrained")
     grid = np.ravel(figure.subplots(lines, columns, squeeze=False, sharex=True))
-    order = [AUTO, *(name for name in UNTOUCHED if name != AUTO)]
     entries: dict[str, Any] = {}
     for axes, name in itertools.zip_longest(grid, shown):
         if name is None:
             axes.set_axis_off()
-            continue
-        metric = TASKS[name].judged_by
-        steps = max(result.info["context"]["steps"] for result in results[name].values())
-        own = {
-            result.info["context"]["optimizer"]: result
-            for result in results[name].values()
-            if result.info["context"]["steps"] == steps
-        }
-        best = max(tuned(result).judged(metric) for result in own.values())
-        for number, optimizer in enumerate(order):
-            if optimizer not in own:
-                continue
-            found = [row for row in outcomes(own[optimizer]) if np.isfinite(getattr(row, metric))]
-            rates = [row.rate for row in found]
-            values = [getattr(row, metric) for row in found]
-            entries[TITLES[optimizer]] = axes.plot(rates, values, **style(number))[0]
-            first = [
-                (r, v) for r, v in zip(rates, values, strict=True) if r == UNTOUCHED[optimizer]
-            ]
-            axes.plot(
-                *zip(*first, strict=True), **style(number) | {"ms": 9, "ls": ""}
-            ) if first else None
-        low = metric == "test_loss"
-        axes.set(
-            xscale="log", ylim=(-best - 0.08, -best + 1.2) if low else (best - 0.12, best + 0.008)
-        )
-        axes.set_title(TASKS[name].title, fontsize=10)
-        axes.set_ylabel("validation loss" if low else "test accuracy", fontsize=9)
-        axes.grid(alpha=0.25)
-    figure.supxlabel(
-        "learning rate; for mu2_auto, Prodigy, DoG, DoWG and D-Adapt a factor", fontsize=10
-    )
+        else:
+            draw_task(axes, TASKS[name], results[name])
+            handles, labels = axes.get_legend_handles_labels()
+            entries |= dict(zip(labels, handles, strict=True))
     figure.suptitle(
-        "Large marks: untouched. Lines that leave a panel are worse than what it shows.",
+        "Large marks: untouched. Lines that leave a panel go on below it (above it for a loss).\n"
+        "A factor: mu2_auto, Prodigy, DoG, DoWG and D-Adapt. A learning rate: all others.",
         fontsize=10,
     )
     figure.legend(
@@ -288,6 +260,32 @@ def draw(results: dict[str, experiment.Results], file: Path) -> None:
     )
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file)
+
+
+def draw_task(axes: Any, setting: Setting, results: experiment.Results) -> None:
+    """One panel, at equal steps, cut off where a line is of no interest any more."""
+    metric = setting.judged_by
+    steps = max(result.info["context"]["steps"] for result in results.values())
+    own = {
+        result.info["context"]["optimizer"]: result
+        for result in results.values()
+        if result.info["context"]["steps"] == steps
+    }
+    for number, (optimizer, start) in enumerate(UNTOUCHED.items()):
+        if optimizer in own:
+            found = [row for row in outcomes(own[optimizer]) if np.isfinite(row.test_loss)]
+            points = [(row.rate, getattr(row, metric)) for row in found]
+            untuned = [point for point in points if point[0] == start]
+            axes.plot(*np.reshape(points, (-1, 2)).T, label=TITLES[optimizer], **style(number))
+            axes.plot(*np.reshape(untuned, (-1, 2)).T, **style(number) | {"ms": 8, "ls": ""})
+    best = max(tuned(result).judged(metric) for result in own.values())
+    low = metric == "test_loss"
+    limits = (-best - 0.08, -best + 1.2) if low else (best - 0.12, best + 0.008)
+    axes.set(xscale="log", ylim=limits)
+    axes.set_title(setting.title, fontsize=10)
+    axes.set_xlabel("learning rate, or factor on it", fontsize=9)
+    axes.set_ylabel("validation loss" if low else "test accuracy", fontsize=9)
+    axes.grid(alpha=0.25)
 
 
 def style(number: int) -> dict[str, Any]:
