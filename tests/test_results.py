@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks import tables
+from benchmarks import no_tuning, tables
 from benchmarks.contenders import TITLES
 from mu2_optax.sweep import load_results
 
@@ -165,3 +165,44 @@ def test_every_picture_in_the_documents_exists():
         for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             if not target.startswith("http"):
                 assert (page.parent / target).is_file(), (page.name, target)
+
+
+UNTUNED = sorted(path.parent for path in RESULTS.glob("no_tuning_*/results.csv"))
+
+
+def untuned_means(task):
+    """Mean of the metric that decides, larger is better, by optimizer, steps and rate."""
+    metric, sign = ("test_loss", -1) if task == "transformer" else ("test_accuracy", 1)
+    found = {}
+    for row in rows_of(f"no_tuning_{task}"):
+        key = row["optimizer"], int(row["steps"]), float(row["learning_rate"])
+        found.setdefault(key, []).append(sign * float(row[metric]))
+    return {key: float(np.nan_to_num(np.mean(v), nan=-np.inf)) for key, v in found.items()}
+
+
+@pytest.mark.parametrize("folder", UNTUNED, ids=lambda folder: folder.name)
+def test_runs_without_tuning_are_tidy_and_say_how_they_were_made(folder):
+    with (folder / "results.csv").open(newline="") as file:
+        assert next(csv.reader(file)) == COLUMNS
+    results = load_results(folder / "results.json")
+    read = load_results(folder / "results.csv")
+    assert list(read) == list(results)
+    for label, result in results.items():
+        context = result.info["context"]
+        assert label == f"none/{context['optimizer']}/{context['steps']}"
+        assert context["gradients_per_step"] == (2 if context["optimizer"] == "mu2_sgd" else 1)
+        assert context["untouched"] == no_tuning.UNTOUCHED[context["optimizer"]]
+        assert folder.name == f"no_tuning_{context['task']}"
+        assert result.info["command"].startswith("python -m benchmarks.no_tuning --task ")
+        assert {"python", "jax", "optax", "mu2-optax"} <= result.info["versions"].keys()
+        assert result.info["machine"].keys() == {"architecture", "cores", "device", "devices"}
+        assert not result.errors
+        at = result.learning_rates.tolist().index(context["untouched"])
+        assert result.finished[at].all()  # every seed of what nobody tuned
+        for metric in ("test_accuracy", "test_loss"):
+            done = result.finished
+            np.testing.assert_array_equal(
+                read[label].metric(metric)[read[label].finished], result.metric(metric)[done]
+            )
+    assert {path.name for path in folder.iterdir()} == {"results.csv", "results.json"}
+    assert all(path.stat().st_size < 1_000_000 for path in folder.iterdir())
