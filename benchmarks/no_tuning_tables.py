@@ -40,19 +40,21 @@ def task_table(results: Results) -> Rows:
 
 
 def factors_table(results: dict[str, Results]) -> Rows:
-    """What the factor on the first rate of ``mu2_auto`` does, and how far it is from its best."""
+    """The factors on the first rate of ``mu2_auto``, and how far the worst is from the best."""
     body = []
     for task, own in results.items():
         judged_by = TASKS[task].judged_by
         by_rate = {outcome.rate: outcome for outcome in outcomes(auto(own))}
         values = {rate: outcome.judged(judged_by) for rate, outcome in by_rate.items()}
         top = max(values.values())
-        near = max(top - values[rate] for rate in (0.1, 1.0, 10.0) if rate in values)
+        spreads = [
+            f"{max(top - values[rate] for rate in rates):.4f}" if values.keys() >= {*rates} else "–"
+            for rates in ((0.1, 1.0, 10.0), FACTORS)
+        ]
         cells = [
             _shown(by_rate[rate], judged_by) if rate in by_rate else "not run" for rate in FACTORS
         ]
-        all_of = top - min(values.values())
-        body.append([TASKS[task].title, *cells, f"{near:.3f}", f"{all_of:.3f}"])
+        body.append([TASKS[task].title, *cells, *spreads])
     head = ["", *(f"{factor:g}" for factor in FACTORS), "0.1 … 10", "0.01 … 100"]
     return head, body
 
@@ -69,7 +71,7 @@ def goals_table(results: dict[str, Results]) -> Rows:
         for name, outcome in (best_untouched_peer(own), best_tuned_peer(own)):
             row += [
                 f"{name} {_shown(outcome, judged_by)}",
-                f"{mine - outcome.judged(judged_by):+.3f}".replace("-", "−"),
+                f"{mine - outcome.judged(judged_by):+.4f}".replace("-", "−"),
             ]
         body.append(row)
     head = ["", "mu2_auto()", "best untouched peer", "ahead by", "best tuned peer", "ahead by"]
