@@ -150,41 +150,41 @@ def run(args: argparse.Namespace) -> experiment.Results:
         }
         if before is not None and before.info["context"] != context:
             raise SystemExit(f"{args.out} holds runs of another setting: choose another with --out")
-        if before is not None and covers(before, part):
+        rates, seeds = missing(before, part)
+        if not rates:
             continue
         left = deadline and (deadline - time.monotonic()) / 60
         if left is not None and left <= 0:
             break
         task = task or make_task(args.task, args.data_dir)
-        journal = args.out / "journal" / f"{case.label.replace('/', '-')}-{part.rates[0]:g}.jsonl"
+        journal = args.out / "journal" / f"{case.label.replace('/', '-')}-{rates[0]:g}.jsonl"
         found = sweep(
             make_train(task, case),
-            part.rates,
-            part.seeds,
+            rates,
+            seeds,
             strategy=setting.strategy,
             resume=journal,
             label=case.label,
             context=context,
             minutes=left,
         )
-        if found.finished.all():
-            journal.unlink(missing_ok=True)
         if found.finished.any():
             results[case.label] = found if before is None else merge(before, found)
             experiment.save(results.values(), args.out, "benchmarks.no_tuning")
+        journal.unlink(missing_ok=True)  # what it has is in the results now
+        if journal.parent.is_dir() and not any(journal.parent.iterdir()):
+            journal.parent.rmdir()
     return results
 
 
-def covers(result: SweepResult, part: Part) -> bool:
-    """Whether a result has every run of a part."""
-    known = {
-        (rate, seed)
-        for (i, rate), (j, seed) in itertools.product(
-            enumerate(result.learning_rates.tolist()), enumerate(result.seeds.tolist())
-        )
-        if result.finished[i, j]
+def missing(result: SweepResult | None, part: Part) -> tuple[list[float], list[int]]:
+    """The rates and the seeds of a part for which a result lacks a run."""
+    done = {
+        (float(result.learning_rates[i]), int(result.seeds[j]))
+        for i, j in (() if result is None else np.argwhere(result.finished))
     }
-    return known >= set(itertools.product(part.rates, range(part.seeds)))
+    cells = [cell for cell in itertools.product(part.rates, range(part.seeds)) if cell not in done]
+    return list(dict.fromkeys(rate for rate, _ in cells)), sorted({seed for _, seed in cells})
 
 
 class Outcome(NamedTuple):

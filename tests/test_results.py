@@ -206,3 +206,64 @@ def test_runs_without_tuning_are_tidy_and_say_how_they_were_made(folder):
             )
     assert {path.name for path in folder.iterdir()} == {"results.csv", "results.json"}
     assert all(path.stat().st_size < 1_000_000 for path in folder.iterdir())
+
+
+def own_and_others(task):
+    """``mu2_auto`` by its factor; the others' untouched and all of their means, by optimizer."""
+    own, first, every = {}, {}, {}
+    for (optimizer, _, rate), mean in untuned_means(task).items():
+        if optimizer == "mu2_auto":
+            own[rate] = mean
+            continue
+        every[optimizer] = max(every.get(optimizer, -np.inf), mean)
+        if rate == no_tuning.UNTOUCHED[optimizer]:
+            first[optimizer] = max(first.get(optimizer, -np.inf), mean)
+    return own, first, every
+
+
+def test_every_task_without_tuning_was_run_untouched():
+    assert {folder.name.removeprefix("no_tuning_") for folder in UNTUNED} == {*no_tuning.TASKS}
+    for task in no_tuning.TASKS:
+        own, first, _ = own_and_others(task)
+        assert 1.0 in own
+        assert {"adam", "schedule_free_adamw", "prodigy"} <= first.keys()
+    for task in ("digits", "logistic_mnist", "logistic_fashion_mnist"):
+        results = load_results(RESULTS / f"no_tuning_{task}" / "results.json")
+        assert {label.split("/")[1] for label in results} == {*no_tuning.UNTOUCHED}
+        assert all(result.finished.all() for result in results.values())
+        assert all(len(result.seeds) == 3 for result in results.values())
+
+
+@pytest.mark.parametrize("task", sorted({*no_tuning.TASKS} - {"transformer"}))
+def test_untouched_it_is_near_the_best_that_was_tuned_on_images(task):
+    own, _, every = own_and_others(task)
+    assert own[1.0] > max(every.values()) - 0.005
+
+
+@pytest.mark.parametrize(
+    "task", ["digits", "logistic_mnist", "logistic_fashion_mnist", "mlp_mnist"]
+)
+def test_untouched_it_is_ahead_of_all_that_nobody_tuned(task):
+    own, first, _ = own_and_others(task)
+    assert own[1.0] > max(first.values())
+
+
+def test_untouched_it_is_behind_muon_alone_on_the_transformer():
+    own, first, _ = own_and_others("transformer")
+    assert [name for name, value in first.items() if value >= own[1.0]] == ["muon"]
+    assert 0.03 < first["muon"] - own[1.0] < 0.07
+
+
+@pytest.mark.parametrize(
+    "task", ["digits", "logistic_mnist", "logistic_fashion_mnist", "mlp_mnist"]
+)
+def test_its_factor_does_not_matter_from_a_hundredth_to_a_hundred(task):
+    own, _, _ = own_and_others(task)
+    assert own.keys() == {0.01, 0.1, 1.0, 10.0, 100.0}
+    assert max(own.values()) - min(own.values()) < 0.005
+
+
+def test_on_the_transformer_its_factor_matters_little():
+    own, _, _ = own_and_others("transformer")
+    assert own.keys() == {0.01, 0.1, 1.0, 10.0, 100.0}
+    assert max(own.values()) - min(own.values()) < 0.04
