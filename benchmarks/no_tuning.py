@@ -169,7 +169,7 @@ def run(args: argparse.Namespace) -> experiment.Results:
             minutes=left,
         )
         if found.finished.any():
-            results[case.label] = found if before is None else merge(before, found)
+            results[case.label] = merge(*filter(None, (before, found)))  # which sorts the rates
             experiment.save(results.values(), args.out, "benchmarks.no_tuning")
         journal.unlink(missing_ok=True)  # what it has is in the results now
         if journal.parent.is_dir() and not any(journal.parent.iterdir()):
@@ -280,7 +280,8 @@ def draw_task(axes: Any, setting: Setting, results: experiment.Results) -> None:
             axes.plot(*np.reshape(untuned, (-1, 2)).T, **style(number) | {"ms": 8, "ls": ""})
     best = max(tuned(result).judged(metric) for result in own.values())
     low = metric == "test_loss"
-    limits = (-best - 0.08, -best + 1.2) if low else (best - 0.12, best + 0.008)
+    worst = min(outcome.judged(metric) for result in own.values() for outcome in outcomes(result))
+    limits = (-best - 0.08, -best + 1.2) if low else (max(best - 0.12, worst - 0.01), best + 0.008)
     axes.set(xscale="log", ylim=limits)
     axes.set_title(setting.title, fontsize=10)
     axes.set_xlabel("learning rate, or factor on it", fontsize=9)
