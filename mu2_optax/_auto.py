@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._anytime import anytime
+from mu2_optax._anytime import AnytimeState, anytime
 from mu2_optax._checks import (
+    check_at_least_one,
     check_gradient,
     check_params,
     check_positive,
@@ -22,10 +23,12 @@ from mu2_optax._checks import (
 from mu2_optax._momentum import linear_momentum
 from mu2_optax._projections import Projection
 from mu2_optax._same_sample import GradFn, gradient_at
-from mu2_optax._trees import add, cast_like, scaled, stored_copy, subtract, widened
+from mu2_optax._trees import add, cast_like, refined, scaled, stored_copy, subtract, widened
 from mu2_optax._weights import ScalarOrSchedule
 
-_FIRST = 1e-4  # the first rate, as a share of the typical size of the params
+_FIRST, _MOST = 1e-4, 1e6  # the first and the largest rate, in units of the params' typical size
+_FLOOR = 1e-4  # the least size that params are taken to have, such as those that start at zero
+_TINY = 1e-17  # below about this, the square of a gradient is zero in float32
 
 
 class GrownRateState(NamedTuple):
@@ -33,12 +36,14 @@ class GrownRateState(NamedTuple):
 
     Attributes:
       rate: η, the learning rate found so far.
-      slope: The sum of the slopes along the steps, :math:`E_t`.
+      most: The largest rate that it may grow to.
+      slope: E, the sum of the slopes along the steps.
       y: The point of the last gradient.
       inner_state: The state of ``inner``.
     """
 
     rate: jax.Array
+    most: jax.Array
     slope: jax.Array
     y: Any
     inner_state: Any
@@ -50,26 +55,33 @@ def grown_rate(
     r"""Steps along ``inner``, with a learning rate that grows while the steps go downhill.
 
     .. math::
-      E_t = E_{t-1} + \langle g_t, y_t - y_{t-1} \rangle, \qquad
-      \eta_t = \begin{cases} 1.5\,\eta_{t-1} & \text{if } E_t < 0 \\
-      \eta_{t-1} & \text{otherwise} \end{cases}, \qquad
+      e_t &= \langle g_t, y_t - y_{t-1} \rangle, \qquad E_t = E_{t-1} + e_t \\
+      \eta_t &= \begin{cases} 1.5\,\eta_{t-1} & \text{if } E_t < 0 \text{ and } e_t < 0
+      \\ \eta_{t-1} & \text{otherwise} \end{cases}, \qquad
       w_{t+1} = w_t - \eta_t\,\text{inner}(g_t)
 
     Here :math:`y_t` is the point of the gradient :math:`g_t`: the params, or ``query`` if that is
-    given, as :func:`query_ahead` does. :math:`\langle g_t, y_t - y_{t-1} \rangle` is the slope at
-    the *end* of the last step, in its direction. The sample of :math:`g_t` is fresh, so it is
-    unbiased: while it is negative, a longer step would have led further down. Because the rate
-    grows by a factor a step, the latest steps dominate the sum until the growth has ended.
+    given, as :func:`query_ahead` does. :math:`e_t` is the slope at the *end* of the last step, in
+    its direction. The sample of :math:`g_t` is fresh, so it is unbiased: while it is negative, a
+    longer step would have led further down. Because the rate grows by a factor a step, the latest
+    steps dominate the sum until the growth has ended.
+
+    The rate never shrinks. It does not grow past a million times the size of the first params
+    either, so that a loss without a minimum does not end in infinities.
 
     Args:
-      inner: A transform that gives directions, such as ``optax.scale_by_adam()``; its sign and
-        size are those of a gradient, not of a step.
-      factor: A factor on the first rate, which is :math:`10^{-4}` times the root mean square of the
-        first params (plus :math:`10^{-4}`): small for directions of size about one.
-      growth: The factor by which the rate grows, above 1.
+      inner: A transform that gives directions with the sign of a gradient and a size of about one,
+        such as ``optax.scale_by_adam()``. Raw gradients (``optax.identity()``) do for quadratics;
+        where the curvature rises away from the start, a rate that has grown too far makes them
+        diverge. It sees gradients and params at least in float32.
+      factor: A factor on the first rate, which is :math:`10^{-4}` times the size of the first
+        params (their root mean square plus :math:`10^{-4}`).
+      growth: The factor by which the rate grows; 1 is a constant rate.
 
     Returns:
       A transform; extra args are passed to ``inner``. Its state is a :class:`GrownRateState`.
+      Inside :func:`anytime` it needs :func:`query_ahead` around (``share=0`` for gradients at the
+      average), which says where the gradient was taken.
 
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
@@ -88,16 +100,18 @@ def grown_rate(
     """
     check_transform("inner", inner)
     check_positive("factor", factor, "a rate of 0 cannot grow.")
-    check_positive("growth", growth, "pass a factor above 1 such as 1.5.")
+    check_at_least_one("growth", growth, "the rate cannot shrink; 1 keeps it constant.")
     inner = optax.with_extra_args_support(inner)
 
     def init(params: Any) -> GrownRateState:
         check_params(params)
+        size = _typical_size(params)
         return GrownRateState(
-            rate=jnp.asarray(factor * _first_rate(params)).astype(float),
+            rate=jnp.asarray(factor * _FIRST * size).astype(float),
+            most=(_MOST * size).astype(float),
             slope=jnp.zeros([], float),
             y=stored_copy(params, None),
-            inner_state=inner.init(params),
+            inner_state=inner.init(widened(params)),
         )
 
     def update(
@@ -109,10 +123,13 @@ def grown_rate(
         y = cast_like(params if query is None else query, state.y)
         last = _inner_product(updates, subtract(y, state.y))
         slope = state.slope + last
-        rate = jnp.where((slope < 0) & (last < 0), growth, 1) * state.rate
-        direction, inner_state = inner.update(updates, state.inner_state, params, **extra)
-        step = cast_like(scaled(-rate, widened(direction)), direction)
-        return step, GrownRateState(rate, slope, y, inner_state)
+        grow = (slope < 0) & (last < 0) & (growth * state.rate <= state.most)
+        rate = jnp.where(grow, growth, 1) * state.rate
+        direction, inner_state = inner.update(
+            widened(updates), state.inner_state, widened(params), **extra
+        )
+        step = cast_like(scaled(-rate, direction), params)
+        return step, GrownRateState(rate, state.most, slope, y, inner_state)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -130,7 +147,8 @@ def query_ahead(
     you log).
 
     Args:
-      averaging: An optimizer made by :func:`anytime`, such as :func:`anytime_sgd`.
+      averaging: An optimizer whose state is an :class:`AnytimeState`: :func:`anytime` around
+        anything, such as :func:`anytime_sgd`.
       share: λ in [0, 1]; 0 is the gradient at the average, 1 that at the iterate.
 
     Returns:
@@ -153,6 +171,15 @@ def query_ahead(
     check_unit_interval("share", share)
     update_average = optax.with_extra_args_support(averaging).update
 
+    def init(params: Any) -> AnytimeState:
+        state = averaging.init(params)
+        if not isinstance(state, AnytimeState):
+            raise TypeError(
+                "`averaging` must be an optimizer whose state is an AnytimeState, got one with "
+                f"{type(state).__name__}; use `anytime(inner, gamma)` around an Optax optimizer."
+            )
+        return state
+
     def update(
         updates: Any,
         state: Any,
@@ -164,7 +191,7 @@ def query_ahead(
     ) -> tuple[Any, Any]:
         check_params(params)
         check_gradient("grads", updates, params)
-        x = widened(params)
+        x = widened(refined(params, state.x))
         ahead = subtract(cast_like(state.w, x), x)
         y = add(x, scaled(jnp.asarray(share, float), ahead))
         grads = gradient_at(y, params, grad_fn, batch, "query_ahead")
@@ -172,7 +199,7 @@ def query_ahead(
             grads, state, params, grad_fn=grad_fn, batch=batch, query=y, **extra_args
         )
 
-    return optax.GradientTransformationExtraArgs(averaging.init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def mu2_auto(
@@ -186,24 +213,30 @@ def mu2_auto(
 
     .. math::
       y_t &= x_t + 0.3\,(w_t - x_t), \qquad g_t = \nabla f(y_t; z_t) \\
-      E_t &= E_{t-1} + \langle g_t, y_t - y_{t-1} \rangle, \qquad
-      \eta_t = 1.5\,\eta_{t-1} \text{ while } E_t < 0, \text{ otherwise } \eta_{t-1} \\
-      v_t &= 0.999\,v_{t-1} + 0.001\,g_t^2, \qquad
-      w_{t+1} = \Pi\big(w_t - \eta_t\,g_t / \sqrt{\hat v_t}\big) \\
-      x_{t+1} &= x_t + \frac{2}{t + 2}\,(w_{t+1} - x_t)
+      e_t &= \langle g_t, y_t - y_{t-1} \rangle, \qquad E_t = E_{t-1} + e_t \\
+      \eta_t &= 1.5\,\eta_{t-1} \text{ if } E_t < 0 \text{ and } e_t < 0,
+      \text{ otherwise } \eta_{t-1} \\
+      v_t &= 0.999\,v_{t-1} + 0.001\,g_t^2, \qquad \hat v_t = v_t / (1 - 0.999^t) \\
+      w_{t+1} &= \Pi\big(w_t - \eta_t\,(g_t / \sqrt{\hat v_t} + \lambda w_t)\big), \qquad
+      x_{t+1} = x_t + \frac{2}{t + 2}\,(w_{t+1} - x_t)
 
     The average x is the params: what you evaluate and save. The step of every coordinate has the
     size of the learning rate (as in Adam), which starts at a ten-thousandth of the params' size and
     grows while the steps still go downhill at their end, as seen by the next batch. Scaling the
-    loss changes nothing, and the number of steps need not be known.
+    loss changes nothing (for gradients from about :math:`10^{-15}` to :math:`10^{18}`; smaller ones
+    count as zero), and the number of steps need not be known.
+
+    The rate never shrinks, and never passes a million times the params' size: a loss without a
+    minimum, such as a linear one, keeps going down but stays finite. There is no theorem.
 
     It is the composition of :func:`query_ahead`, :func:`anytime` and :func:`grown_rate`.
 
     Args:
       factor: A factor on the first learning rate; it hardly matters.
-      weight_decay: Decoupled decay of w, times the learning rate, as in AdamW.
+      weight_decay: λ: decoupled decay of w, times the learning rate, as in AdamW.
       projection: A function from tree to tree that projects w onto the feasible set.
-      state_dtype: The dtype of w. By default that of the params, but at least float32.
+      state_dtype: The dtype of w. By default that of the params, but at least float32; in bfloat16
+        steps below 1/256 of a coordinate of w would be lost. v and y stay in float32.
 
     Returns:
       A transform whose ``update`` also needs ``grad_fn`` and ``batch``. Its state is an
@@ -230,7 +263,7 @@ def mu2_auto(
       2025, and Defazio et al., `The Road Less Scheduled <https://arxiv.org/abs/2405.15682>`_,
       NeurIPS 2024, for averaging with queries at the average or near it
     """
-    direction = optax.scale_by_rms(0.999, 1e-30, eps_in_sqrt=False, bias_correction=True)
+    direction = optax.scale_by_rms(0.999, _TINY, eps_in_sqrt=False, bias_correction=True)
     if weight_decay is not None:
         check_rate("weight_decay", weight_decay)
         direction = optax.chain(direction, optax.add_decayed_weights(weight_decay))
@@ -243,11 +276,10 @@ def mu2_auto(
     return query_ahead(average, 0.3)
 
 
-def _first_rate(params: Any) -> jax.Array:
-    """A ten-thousandth of the params' root mean square."""
-    size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
-    norm = optax.tree.norm(widened(params))
-    return _FIRST * (norm / jnp.sqrt(float(max(size, 1))) + _FIRST)
+def _typical_size(params: Any) -> jax.Array:
+    """The root mean square of all numbers in ``params``, and a little more, so that it is not 0."""
+    count = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
+    return optax.tree.norm(widened(params)) / jnp.sqrt(float(max(count, 1))) + _FLOOR
 
 
 def _inner_product(a: Any, b: Any) -> jax.Array:

@@ -46,6 +46,12 @@ def check_positive(name: str, value: Any, remedy: str) -> None:
         raise ValueError(f"`{name}` must be finite and greater than 0, got {value}; {remedy}")
 
 
+def check_at_least_one(name: str, value: Any, remedy: str) -> None:
+    """Requires concrete numbers to be finite and at least 1."""
+    if _is_concrete(name, value) and not (np.all(np.asarray(value) >= 1) and _finite(value)):
+        raise ValueError(f"`{name}` must be finite and at least 1, got {value}; {remedy}")
+
+
 def check_steps(name: str, value: Any) -> None:
     """Requires concrete numbers to be whole and at least 1."""
     if not _is_concrete(name, value):

@@ -151,3 +151,26 @@ def anytime_sgd(grad, x1, zs, eta, weights, proj, weighted):
         x = x + weights.gamma(t + 1) * (w - x)
         points.append(x)
     return np.array(points)
+
+
+def mu2_auto(grad, x1, zs, proj, factor=1.0, decay=0.0, share=0.3, growth=1.5):
+    """The optimizer with nothing to choose: λ is ``share``; also returns the rates η_t."""
+    size = np.sqrt(np.mean(x1**2)) + 1e-4
+    x, w, y_prev = x1.copy(), x1.copy(), x1.copy()
+    v, E, eta = np.zeros_like(x1), 0.0, factor * 1e-4 * size
+    points, etas = [], []
+    for t in range(1, len(zs) + 1):
+        y = x + share * (w - x)
+        g = grad(y, zs[t - 1])
+        e = np.sum(g * (y - y_prev))
+        E += e
+        if E < 0 and e < 0 and growth * eta <= 1e6 * size:
+            eta *= growth
+        v = 0.999 * v + 0.001 * g**2
+        u = g / (np.sqrt(v / (1 - 0.999**t)) + 1e-17)
+        w = proj(w - eta * (u + decay * w))
+        x = (t * x + 2 * w) / (t + 2)  # the mean of w_1, ..., w_{t+1} with weights 1, ..., t + 1
+        y_prev = y
+        points.append(x)
+        etas.append(eta)
+    return np.array(points), np.array(etas)

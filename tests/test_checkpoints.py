@@ -34,6 +34,7 @@ OPTIMIZERS = {
     "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.1),
     "anytime_sgd": mu2_optax.anytime_sgd(0.1, mu2_optax.linear_momentum()),
     "storm": mu2_optax.storm(0.1, 0.5),
+    "mu2_auto": mu2_optax.mu2_auto(),
     "reject_nonfinite": mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1)),
     "optax sgd": optax.sgd(0.1),
 }

@@ -52,6 +52,14 @@ CASES = {
         lambda learning_rate: m.mu2_extra_sgd(learning_rate, m.fixed_momentum())
     ),
     "mu2_frank_wolfe": Case(lambda learning_rate: m.mu2_frank_wolfe(lmo.l2_ball(12.0))),
+    "mu2_auto": Case(lambda learning_rate: m.mu2_auto()),
+    "mu2_auto decayed": Case(lambda learning_rate: m.mu2_auto(weight_decay=1e-4, projection=BALL)),
+    "grown_rate adam": Case(
+        lambda learning_rate: optax.chain(
+            m.grown_rate(optax.scale_by_adam()),
+            optax.scale_by_schedule(lambda count: 1 / jnp.sqrt(1.0 + count)),
+        )
+    ),
     "storm": Case(lambda learning_rate: m.storm(learning_rate, 0.1)),
     "anytime_sgd": Case(
         lambda learning_rate: m.anytime_sgd(learning_rate, m.polynomial_momentum(3))
@@ -69,7 +77,8 @@ CASES = {
 
 every_optimizer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
-RATED = {name: case for name, case in CASES.items() if name != "mu2_frank_wolfe"}
+UNRATED = ("mu2_frank_wolfe", "mu2_auto", "mu2_auto decayed", "grown_rate adam")
+RATED = {name: case for name, case in CASES.items() if name not in UNRATED}
 every_optimizer_with_a_rate = pytest.mark.parametrize("case", RATED.values(), ids=RATED.keys())
 
 

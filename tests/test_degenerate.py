@@ -14,13 +14,16 @@ from mu2_optax import (
     anytime_sgd,
     corrected_momentum,
     fixed_momentum,
+    grown_rate,
     linear_momentum,
     mu2,
+    mu2_auto,
     mu2_extra_sgd,
     mu2_sgd,
     onto_l2_ball,
     per_tensor,
     projected,
+    query_ahead,
     storm,
     uniform_momentum,
 )
@@ -202,3 +205,45 @@ def test_a_ball_around_a_centre_is_the_shifted_ball():
 def test_the_centre_of_a_ball_stays_where_it_is():
     params = {"a": jnp.zeros(3)}
     np.testing.assert_array_equal(onto_l2_ball(1.0, params)(params)["a"], np.zeros(3))
+
+
+FIRST_RATE = 1e-4 * (np.sqrt(np.mean(X1**2)) + 1e-4)
+
+
+@pytest.mark.parametrize("momentum", MOMENTA)
+def test_a_query_no_distance_ahead_is_anytime(momentum):
+    average = anytime_sgd(0.3, momentum)
+    assert_same(query_ahead(average, 0.0), average)
+
+
+@pytest.mark.parametrize("momentum", MOMENTA)
+def test_a_query_all_the_way_ahead_is_the_inner_optimizer_and_an_average_of_it(momentum):
+    sgd, _ = trajectory(optax.sgd(0.3))
+    _, state = trajectory(query_ahead(anytime(optax.sgd(0.3), momentum.gamma), 1.0))
+    np.testing.assert_allclose(join(state.w), sgd[-1], rtol=0, atol=1e-13)
+
+
+def test_a_growth_of_one_is_a_constant_rate():
+    rated = optax.chain(optax.scale_by_adam(), optax.scale(-300 * FIRST_RATE))
+    assert_same(grown_rate(optax.scale_by_adam(), factor=300.0, growth=1.0), rated)
+
+
+def test_the_optimizer_with_nothing_to_choose_is_its_composition():
+    direction = optax.scale_by_rms(0.999, 1e-17, eps_in_sqrt=False, bias_correction=True)
+    average = anytime(grown_rate(direction), linear_momentum().gamma)
+    assert_same(query_ahead(average, 0.3), mu2_auto(), atol=0)
+
+
+def test_the_rate_grows_by_the_slopes_along_the_params_where_nothing_averages():
+    """η is 1.5 to the number of steps at which both E and its last term are negative."""
+    tx = grown_rate(optax.scale_by_rms(), factor=10.0)
+    points, state = trajectory(tx)
+    ys = np.concatenate([[X1, X1], points[:-1]])  # y_0 = y_1
+    slopes = [
+        join(grad_fn(split(jnp.array(y)), z)) @ (y - y_before)
+        for y_before, y, z in zip(ys[:-1], ys[1:], ZS, strict=True)
+    ]
+    growths = sum((np.cumsum(slopes) < 0) & (np.array(slopes) < 0))
+    assert 5 < growths < len(ZS)
+    np.testing.assert_allclose(state.rate, 10 * FIRST_RATE * 1.5**growths, rtol=1e-12)
+    np.testing.assert_allclose(state.slope, sum(slopes), rtol=1e-12)

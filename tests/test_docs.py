@@ -26,7 +26,7 @@ def test_every_link_leads_somewhere(page):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["guarantees.md", "no_learning_rate.md"])
+@pytest.mark.parametrize("name", ["guarantees.md", "no_learning_rate.md", "nothing_to_choose.md"])
 def test_the_snippets_of_a_page_run_one_after_another(name):
     scope = {}
     for block in blocks(ROOT / "docs" / name):

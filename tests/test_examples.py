@@ -16,7 +16,13 @@ from tiny_data import cifar_files, mnist_files, write
 from examples.cifar10_resnet import augment
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SCRIPTS = ("logistic_regression", "mnist_cnn", "cifar10_resnet", "optax_pipeline")
+SCRIPTS = (
+    "nothing_to_choose",
+    "logistic_regression",
+    "mnist_cnn",
+    "cifar10_resnet",
+    "optax_pipeline",
+)
 
 
 def run(script, *options, devices=1):
@@ -35,6 +41,18 @@ def call(script, monkeypatch, capsys, *options):
 
 def accuracy(text):
     return float(re.search(r"test accuracy:? (\d\.\d+)", text)[1])
+
+
+def test_a_network_with_nothing_to_choose_learns_digits(monkeypatch, capsys):
+    shown = call("nothing_to_choose", monkeypatch, capsys, "--epochs", 3)
+    assert accuracy(shown.out) > 0.93
+    assert "loss" in shown.err  # progress
+
+
+def test_a_network_with_nothing_to_choose_takes_mnist_images(tmp_path, monkeypatch, capsys):
+    write(tmp_path, mnist_files())
+    options = ("--data", "mnist", "--data-dir", tmp_path, "--batch", 5)
+    assert "learning rate found" in call("nothing_to_choose", monkeypatch, capsys, *options).out
 
 
 def test_logistic_regression_learns_digits_at_any_rate(monkeypatch, capsys):
@@ -117,6 +135,7 @@ def test_help_shows_the_commands(script, monkeypatch, capsys):
         ("logistic_regression", ("--batch", "100000"), "more than the 1438 training images"),
         ("logistic_regression", ("--data", "imagenet"), "invalid choice: 'imagenet'"),
         ("logistic_regression", ("--optimizer", "adagrad"), "invalid choice: 'adagrad'"),
+        ("nothing_to_choose", ("--batch", "100000"), "more than the 1438 training images"),
         ("mnist_cnn", ("--beta", "1.5"), "expected a number from 0 to 1, got '1.5'"),
         ("mnist_cnn", ("--data", "cifar10"), "use examples/cifar10_resnet.py"),
         ("cifar10_resnet", ("--data", "mnist"), "--data must be cifar10, got mnist"),

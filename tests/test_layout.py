@@ -16,12 +16,12 @@ CORE = [path for path in PACKAGE.glob("_*.py") if path.name != "__init__.py"]
 # Adding a public name is a decision: write it down here.
 PUBLIC = {
     "mu2_optax": """
-        AnytimeState CorrectedMomentumState DoubleMomentum ErrorBar ErrorMemory Mu2ExtraState
-        Mu2State RatioMemory RejectNonfiniteState Seen Weight WeightRatio accumulate anytime
-        anytime_sgd bind corrected_momentum error_bar fixed_momentum frank_wolfe grad_pair
-        linear_momentum measured_beta mu2 mu2_extra_sgd mu2_frank_wolfe mu2_sgd noise_scale
-        onto_l2_ball per_tensor polynomial_momentum projected reject_nonfinite storm
-        uniform_momentum weighted_momentum with_error_bar
+        AnytimeState CorrectedMomentumState DoubleMomentum ErrorBar ErrorMemory GrownRateState
+        Mu2ExtraState Mu2State RatioMemory RejectNonfiniteState Seen Weight WeightRatio accumulate
+        anytime anytime_sgd bind corrected_momentum error_bar fixed_momentum frank_wolfe grad_pair
+        grown_rate linear_momentum measured_beta mu2 mu2_auto mu2_extra_sgd mu2_frank_wolfe
+        mu2_sgd noise_scale onto_l2_ball per_tensor polynomial_momentum projected query_ahead
+        reject_nonfinite storm uniform_momentum weighted_momentum with_error_bar
     """,
     "mu2_optax.lmo": """
         Oracle check_oracle l1_ball l2_ball linf_ball per_tensor simplex spectral_ball

@@ -25,7 +25,7 @@ import mu2_optax
 import mu2_optax.linen as mu2_linen
 import mu2_optax.nnx as mu2_nnx
 
-OPTIMIZERS = [mu2_optax.mu2_sgd(0.5), mu2_optax.mu2_extra_sgd(0.1)]
+OPTIMIZERS = [mu2_optax.mu2_sgd(0.5), mu2_optax.mu2_extra_sgd(0.1), mu2_optax.mu2_auto()]
 
 
 def loss_fn(model, batch, rngs=None):

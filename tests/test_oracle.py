@@ -104,3 +104,40 @@ def test_the_oracle_runs_move_and_reach_the_boundary():
     assert np.linalg.norm(free[-1] - X1) > 0.3
     assert np.linalg.norm(free[-1] - inside[-1]) > 0.1
     assert np.abs(free).max() < 10
+
+
+@functools.cache
+def auto_oracle(projected, decay, factor):
+    proj = project_numpy if projected else (lambda x: x)
+    return reference.mu2_auto(numpy_grad, X1, ZS, proj, factor, decay)
+
+
+# The rate is found by comparisons with zero, which rounding turns where a slope is near zero. In
+# float64 that does not happen in these runs. In float32 it happens sooner or later, and the runs
+# part for good: only the first steps can be compared.
+@pytest.mark.parametrize(
+    ("dtype", "steps", "tolerance"), [("float64", T, 1e-12), ("float32", 30, 1e-4)]
+)
+@pytest.mark.parametrize("factor", [1.0, 30.0])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("projected", [False, True])
+def test_the_optimizer_with_nothing_to_choose_follows_its_oracle(
+    projected, decay, factor, dtype, steps, tolerance
+):
+    expected, rates = auto_oracle(projected, decay, factor)
+    projection = mu2_optax.onto_l2_ball(RADIUS) if projected else None
+    with full_precision(dtype):
+        tx = mu2_optax.mu2_auto(factor, weight_decay=decay or None, projection=projection)
+        points, state = run(tx, split(jnp.array(X1, dtype)), jnp.array(ZS[:steps], dtype))
+        np.testing.assert_allclose(join(points), expected[:steps], rtol=0, atol=tolerance)
+        np.testing.assert_allclose(state.inner_state.rate, rates[steps - 1], rtol=tolerance)
+
+
+def test_the_rate_of_the_oracle_runs_grows_and_stops_growing():
+    for run_of_it in itertools.product([False, True], [0.0, 0.1], [1.0, 30.0]):
+        points, rates = auto_oracle(*run_of_it)
+        assert rates[-1] > 100 * rates[0] / run_of_it[2]
+        assert rates[-1] == rates[T // 2]
+        assert np.linalg.norm(points[-1] - X1) > 0.1
+    free, inside = auto_oracle(False, 0.0, 1.0)[0], auto_oracle(True, 0.0, 1.0)[0]
+    assert np.linalg.norm(free[-1] - inside[-1]) > 0.1
