@@ -23,6 +23,10 @@ PEERS = (
     "schedule_free_adamw",
     "prodigy",
     "dog",
+    "dowg",
+    "dadapt_adamw",
+    "muon",
+    "mu2_auto",
 )
 
 # Gradient evaluations of one step.
@@ -48,6 +52,10 @@ TITLES = {
     "schedule_free_adamw": "schedule-free AdamW",
     "prodigy": "Prodigy",
     "dog": "DoG",
+    "dowg": "DoWG",
+    "dadapt_adamw": "D-Adapt AdamW",
+    "muon": "Muon",
+    "mu2_auto": "mu2_auto",
 }
 
 
@@ -61,7 +69,8 @@ def make_optimizer(
 
     Args:
       name: One of ``PAPER`` and ``PEERS``.
-      learning_rate: A number or a tracer; Prodigy and DoG multiply the rate they find by it.
+      learning_rate: A number or a tracer; Prodigy, DoG, DoWG and D-Adapt multiply the rate they
+        find by it, and ``mu2_auto`` the rate it starts with.
       momentum: The momenta of those that have them.
       projection: What keeps the params in their set, or None.
 
@@ -83,7 +92,15 @@ def make_optimizer(
             optax.scale_by_learning_rate(learning_rate),
         )
         return _schedule_free(base, learning_rate, projection)
-    peers = {"prodigy": contrib.prodigy, "dog": contrib.dog}
+    if name == "mu2_auto":
+        return mu2_optax.mu2_auto(learning_rate, projection=projection)
+    peers = {
+        "prodigy": contrib.prodigy,
+        "dog": contrib.dog,
+        "dowg": contrib.dowg,
+        "dadapt_adamw": contrib.dadapt_adamw,
+        "muon": contrib.muon,
+    }
     if name not in peers:
         raise ValueError(f"no optimizer {name!r}; there are {', '.join(TITLES)}.")
     inner = optax.with_extra_args_support(peers[name](learning_rate))

@@ -12,6 +12,8 @@ A table stands between two comments, the first of which says what it shows:
 rate; ``measures`` has plateau width, stability ratio, learning-rate sensitivity and best accuracy.
 Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations`` where an optimizer
 was run for each.
+``no_tuning`` has every optimizer of a task of ``benchmarks.no_tuning``, untouched and tuned;
+``factors`` and ``goals`` have a row for each of its tasks, and name the folder of the results.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import no_tuning, no_tuning_tables
 from benchmarks.experiment import RESULTS, Results, select
 from benchmarks.robustness_measures import BUDGETS, Measure, robustness, with_budget
 from mu2_optax.sweep import load_results
@@ -75,7 +78,17 @@ def render(text: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         options = dict(option.split("=") for option in match["options"].split())
         budget = options.pop("budget", None)
+        over_tasks = {
+            "factors": no_tuning_tables.factors_table,
+            "goals": no_tuning_tables.goals_table,
+        }
+        if match["kind"] in over_tasks:
+            rows = over_tasks[match["kind"]](no_tuning.load_all(ROOT / match["file"]))
+            return match["head"] + no_tuning_tables.markdown(rows) + match["tail"]
         results = load_results(ROOT / match["file"])
+        if match["kind"] == "no_tuning":
+            rows = no_tuning_tables.task_table(results)
+            return match["head"] + no_tuning_tables.markdown(rows) + match["tail"]
         table = {"accuracy": accuracy_table, "measures": measures_table}.get(match["kind"])
         if table is None or budget not in (*BUDGETS, None):
             raise ValueError(f"no such table: {match['head'].strip()}")

@@ -14,18 +14,23 @@ from tiny_data import cifar_files, write
 import mu2_optax
 from benchmarks import (
     batchnorm_at_the_average,
+    character_task,
     cifar10,
     contenders,
     convex,
     digits,
     experiment,
+    image_tasks,
     mixed_precision,
     network_task,
+    no_tuning,
+    no_tuning_tables,
     nonconvex,
     robustness,
+    scanned_task,
 )
 from benchmarks.theory import report
-from mu2_optax.sweep import load_results
+from mu2_optax.sweep import Data, load_results
 
 
 def call(module, monkeypatch, *options):
@@ -179,6 +184,96 @@ def test_the_cifar_experiment_runs_on_tiny_data(tmp_path, monkeypatch):
     results = load_results(tmp_path / "out" / "results.json")
     assert list(results) == ["none/mu2_sgd/2", "none/schedule_free_sgd/2"]
     assert str(tmp_path) not in results["none/mu2_sgd/2"].info["command"].split(" --out ")[0]
+
+
+def test_without_tuning_everything_untouched_comes_first_and_is_not_run_twice(
+    tmp_path, monkeypatch, capsys
+):
+    options = ["--task", "digits", "--seeds", 2, "--grid-seeds", 1, "--lrs", 0.1, 1, "--steps", 4]
+    options += ["--optimizers", "mu2_sgd", "schedule_free_sgd", "mu2_auto", "--out", tmp_path]
+    call(no_tuning, monkeypatch, *options)
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert written.keys() == {"figure.png", "results.csv", "results.json"}
+    results = load_results(tmp_path / "results.json")
+    steps = {"mu2_auto": [4], "mu2_sgd": [4, 2], "schedule_free_sgd": [4]}
+    assert list(results) == [f"none/{name}/{n}" for name, counts in steps.items() for n in counts]
+    assert results["none/mu2_auto/4"].learning_rates.tolist() == [0.01, 0.1, 1, 10, 100]
+    assert results["none/mu2_auto/4"].finished.all()
+    tuned = results["none/schedule_free_sgd/4"]
+    assert tuned.finished.tolist() == [[True, False], [True, True]]  # at 0.1, and at its default
+    assert no_tuning.untouched(tuned).seeds == 2
+    # The better of the two rates, and the means of the runs that were made.
+    means = [tuned.final("test_accuracy")[0, 0], tuned.final("test_accuracy")[1].mean()]
+    assert no_tuning.tuned(tuned).test_accuracy == pytest.approx(max(means))
+    _, rows = no_tuning_tables.task_table(results)
+    assert {row[0] for row in rows} == {
+        "mu2_auto",
+        "μ²-SGD",
+        "μ²-SGD, half the steps",
+        "schedule-free SGD",
+    }
+    by_task = {"digits": results}
+    assert len(no_tuning_tables.goals_table(by_task)[1]) == 1
+    assert "not run" not in no_tuning_tables.factors_table(by_task)[1][0]
+    capsys.readouterr()
+    monkeypatch.setattr(no_tuning, "sweep", lambda *_, **__: pytest.fail("it ran again"))
+    call(no_tuning, monkeypatch, *options)
+    assert (tmp_path / "results.json").read_bytes() == written["results.json"]
+    with pytest.raises(SystemExit, match="another setting"):
+        call(no_tuning, monkeypatch, *options, "--task", "transformer", "--steps", 4)
+
+
+def test_without_tuning_nothing_starts_after_the_time(tmp_path, monkeypatch):
+    options = ["--task", "digits", "--seeds", 1, "--steps", 2, "--out", tmp_path]
+    args = [*options, "--optimizers", "mu2_auto", "sgd", "--lrs", 1]
+    clock = itertools.count(step=40.0)
+    monkeypatch.setattr(no_tuning.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(no_tuning, "sweep", lambda *a, minutes, **k: sweep_of(*a, **k))
+    sweep_of = importlib.import_module("mu2_optax.sweep").sweep
+    call(no_tuning, monkeypatch, *args, "--minutes", 1)
+    assert list(load_results(tmp_path / "results.json")) == ["none/mu2_auto/2"]
+
+
+def test_the_paper_s_cnn_in_patches_is_the_cnn():
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(30, 28, 27)).astype(np.float32)
+    labels = rng.integers(0, 10, 30).astype(np.int32)
+    task = image_tasks.cnn_task(Data(images, labels, images[:10], labels[:10]), batch=6)
+    params = task.init(jax.random.key(0))
+    batch = task.batch(jnp.arange(6))
+
+    def convolution(layer, x):
+        kernel = layer["w"].reshape(5, 5, x.shape[-1], -1)
+        x = jax.lax.conv_general_dilated(
+            x, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        x = jax.nn.relu(x + layer["b"])
+        return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
+    x = convolution(params["conv2"], convolution(params["conv1"], batch[0][..., None]))
+    x = x.reshape(6, -1) @ params["dense1"]["w"] + params["dense1"]["b"]
+    x = jax.nn.relu((x - x.mean(0)) / jnp.sqrt(x.var(0) + 1e-5))
+    logits = x @ params["dense2"]["w"] + params["dense2"]["b"]
+    expected = optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
+    np.testing.assert_allclose(task.loss(params, batch), expected, rtol=1e-5)
+    accuracy, loss = task.measure(params, task.draw(jax.random.key(1), 5))
+    assert 0 <= accuracy <= 1
+    assert loss > 0
+
+
+def test_the_transformer_sees_no_character_ahead_and_learns():
+    characters = character_task.text()[:3000]
+    assert characters.min() == 0
+    task = character_task.transformer_task(characters, batch=2)
+    train = scanned_task.make_train(task, experiment.Case("mu2_auto", 30))
+    found = jax.jit(train)(1.0, jax.random.key(0))
+    assert found["test_loss"] < np.log(characters.max() + 1) - 0.3
+    params = task.init(jax.random.key(0))
+    windows = task.batch(task.draw(jax.random.key(1), 1)[0])[:, :-1]
+    other = windows.at[:, 20].set((windows[:, 20] + 1) % 50)
+    change = character_task.logits_of(params, windows) - character_task.logits_of(params, other)
+    changed = np.abs(change).max(axis=(0, 2)) > 0
+    assert changed.tolist() == [position >= 20 for position in range(character_task.CONTEXT)]
 
 
 def few_images(monkeypatch):

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks import tables
+from benchmarks import no_tuning, tables
 from benchmarks.contenders import TITLES
 from mu2_optax.sweep import load_results
 
@@ -194,3 +194,105 @@ def test_measured_beta_is_as_flat_as_the_page_says():
         assert in_ball.max() - in_ball.min() < loss
         free, sgd = (accuracy(data, "none", name) for name in ("mu2_sgd_measured", "sgd"))
         assert (free[2:] > sgd[2:] - 0.03).all()
+
+
+UNTUNED = sorted(path.parent for path in RESULTS.glob("no_tuning_*/results.csv"))
+
+
+def untuned_means(task):
+    """Mean of the metric that decides, larger is better, by optimizer, steps and rate."""
+    metric, sign = ("test_loss", -1) if task == "transformer" else ("test_accuracy", 1)
+    found = {}
+    for row in rows_of(f"no_tuning_{task}"):
+        key = row["optimizer"], int(row["steps"]), float(row["learning_rate"])
+        found.setdefault(key, []).append(sign * float(row[metric]))
+    return {key: float(np.nan_to_num(np.mean(v), nan=-np.inf)) for key, v in found.items()}
+
+
+@pytest.mark.parametrize("folder", UNTUNED, ids=lambda folder: folder.name)
+def test_runs_without_tuning_are_tidy_and_say_how_they_were_made(folder):
+    with (folder / "results.csv").open(newline="") as file:
+        assert next(csv.reader(file)) == COLUMNS
+    results = load_results(folder / "results.json")
+    read = load_results(folder / "results.csv")
+    assert list(read) == list(results)
+    for label, result in results.items():
+        context = result.info["context"]
+        assert label == f"none/{context['optimizer']}/{context['steps']}"
+        assert context["gradients_per_step"] == (2 if context["optimizer"] == "mu2_sgd" else 1)
+        assert context["untouched"] == no_tuning.UNTOUCHED[context["optimizer"]]
+        assert folder.name == f"no_tuning_{context['task']}"
+        assert result.info["command"].startswith("python -m benchmarks.no_tuning --task ")
+        assert {"python", "jax", "optax", "mu2-optax"} <= result.info["versions"].keys()
+        assert result.info["machine"].keys() == {"architecture", "cores", "device", "devices"}
+        assert not result.errors
+        at = result.learning_rates.tolist().index(context["untouched"])
+        assert result.finished[at].any()
+        for metric in ("test_accuracy", "test_loss"):
+            done = result.finished
+            np.testing.assert_array_equal(
+                read[label].metric(metric)[read[label].finished], result.metric(metric)[done]
+            )
+    assert {path.name for path in folder.iterdir()} == {"results.csv", "results.json"}
+    assert all(path.stat().st_size < 1_000_000 for path in folder.iterdir())
+
+
+def own_and_others(task):
+    """``mu2_auto`` by its factor; the others' untouched and all of their means, by optimizer."""
+    own, first, every = {}, {}, {}
+    for (optimizer, _, rate), mean in untuned_means(task).items():
+        if optimizer == "mu2_auto":
+            own[rate] = mean
+            continue
+        every[optimizer] = max(every.get(optimizer, -np.inf), mean)
+        if rate == no_tuning.UNTOUCHED[optimizer]:
+            first[optimizer] = max(first.get(optimizer, -np.inf), mean)
+    return own, first, every
+
+
+def test_every_task_without_tuning_was_run_untouched():
+    assert {folder.name.removeprefix("no_tuning_") for folder in UNTUNED} == {*no_tuning.TASKS}
+    for task in no_tuning.TASKS:
+        own, first, _ = own_and_others(task)
+        assert 1.0 in own
+        assert {"adam", "schedule_free_adamw", "prodigy"} <= first.keys()
+    for task in ("digits", "logistic_mnist", "logistic_fashion_mnist"):
+        results = load_results(RESULTS / f"no_tuning_{task}" / "results.json")
+        assert {label.split("/")[1] for label in results} == {*no_tuning.UNTOUCHED}
+        assert all(result.finished.all() for result in results.values())
+        assert all(len(result.seeds) == 3 for result in results.values())
+
+
+@pytest.mark.parametrize("task", sorted({*no_tuning.TASKS} - {"transformer"}))
+def test_untouched_it_is_near_the_best_that_was_tuned_on_images(task):
+    own, _, every = own_and_others(task)
+    assert own[1.0] > max(every.values()) - 0.005
+
+
+@pytest.mark.parametrize(
+    "task", ["digits", "logistic_mnist", "logistic_fashion_mnist", "mlp_mnist"]
+)
+def test_untouched_it_is_ahead_of_all_that_nobody_tuned(task):
+    own, first, _ = own_and_others(task)
+    assert own[1.0] > max(first.values())
+
+
+def test_untouched_it_is_behind_muon_alone_on_the_transformer():
+    own, first, _ = own_and_others("transformer")
+    assert [name for name, value in first.items() if value >= own[1.0]] == ["muon"]
+    assert 0.03 < first["muon"] - own[1.0] < 0.07
+
+
+@pytest.mark.parametrize(
+    "task", ["digits", "logistic_mnist", "logistic_fashion_mnist", "mlp_mnist"]
+)
+def test_its_factor_does_not_matter_from_a_hundredth_to_a_hundred(task):
+    own, _, _ = own_and_others(task)
+    assert own.keys() == {0.01, 0.1, 1.0, 10.0, 100.0}
+    assert max(own.values()) - min(own.values()) < 0.005
+
+
+def test_on_the_transformer_its_factor_matters_little():
+    own, _, _ = own_and_others("transformer")
+    assert own.keys() == {0.01, 0.1, 1.0, 10.0, 100.0}
+    assert max(own.values()) - min(own.values()) < 0.04

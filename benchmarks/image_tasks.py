@@ -1,0 +1,101 @@
+"""Networks on grey images: dense layers, and the paper's CNN with its ReLUs, as a `Task`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.scanned_task import Task, cross_entropy, dense, shuffled
+from mu2_optax.sweep import Data
+
+CALIBRATION = 20  # batches whose statistics BatchNorm is evaluated with
+TESTED_AT_ONCE = 1000
+
+
+def dense_task(data: Data, hidden: Sequence[int], batch: int) -> Task:
+    """Dense layers with ReLUs between them; without a hidden layer it is logistic regression."""
+    train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
+    train_x, test_x = (x.reshape(len(x), -1) for x in (train_x, test_x))
+    sizes = (train_x.shape[1], *hidden, 10)
+
+    def init(key: Any) -> Any:
+        keys = jax.random.split(key, len(sizes) - 1)
+        return [dense(k, m, n) for k, m, n in zip(keys, sizes[:-1], sizes[1:], strict=True)]
+
+    def logits_of(params: Any, x: Any) -> Any:
+        for layer in params[:-1]:
+            x = jax.nn.relu(x @ layer["w"] + layer["b"])
+        return x @ params[-1]["w"] + params[-1]["b"]
+
+    def measure(params: Any, rows: Any) -> tuple[Any, Any]:
+        del rows
+        logits = logits_of(params, test_x)
+        return (logits.argmax(-1) == test_y).mean(), cross_entropy(logits, test_y)
+
+    return Task(
+        init=init,
+        draw=lambda key, steps: shuffled(key, len(train_y), batch, steps),
+        batch=lambda rows: (train_x[rows], train_y[rows]),
+        loss=lambda params, batch: cross_entropy(logits_of(params, batch[0]), batch[1]),
+        measure=measure,
+    )
+
+
+def cnn_task(data: Data, batch: int) -> Task:
+    """The paper's CNN: conv 20 – ReLU – pool – conv 50 – ReLU – pool – dense 50 – BatchNorm – ReLU
+    – dense 10, with kernels of 5×5.
+
+    The convolutions are products of patches with a matrix, because XLA runs a convolution in a loop
+    on a CPU many times slower than outside. BatchNorm is evaluated, for every optimizer alike, with
+    the statistics of the first 20 training batches at the evaluated params.
+    """  # noqa: D205
+    train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
+    after = lambda n: ((n - 4) // 2 - 4) // 2
+    flat = after(train_x.shape[1]) * after(train_x.shape[2]) * 50
+
+    def init(key: Any) -> Any:
+        names = ("conv1", "conv2", "dense1", "dense2")
+        sizes = ((25, 20), (500, 50), (flat, 50), (50, 10))
+        keys = jax.random.split(key, 4)
+        layers = {name: dense(k, *size) for name, k, size in zip(names, keys, sizes, strict=True)}
+        return layers | {"norm": {"scale": jnp.ones(50), "shift": jnp.zeros(50)}}
+
+    def convolved(layer: Any, x: Any) -> Any:
+        """A convolution, a ReLU and the maximum of each 2×2 square."""
+        height, width = x.shape[1] - 4, x.shape[2] - 4
+        shifted = [x[:, i : i + height, j : j + width] for i in range(5) for j in range(5)]
+        x = jax.nn.relu(jnp.concatenate(shifted, axis=-1) @ layer["w"] + layer["b"])
+        x = x[:, : height // 2 * 2, : width // 2 * 2]
+        return x.reshape(len(x), height // 2, 2, width // 2, 2, -1).max(axis=(2, 4))
+
+    def features(params: Any, images: Any) -> Any:
+        x = convolved(params["conv2"], convolved(params["conv1"], images[..., None]))
+        return x.reshape(len(x), -1) @ params["dense1"]["w"] + params["dense1"]["b"]
+
+    def head(params: Any, x: Any, mean: Any, variance: Any) -> Any:
+        x = (x - mean) * jax.lax.rsqrt(variance + 1e-5)
+        x = jax.nn.relu(x * params["norm"]["scale"] + params["norm"]["shift"])
+        return x @ params["dense2"]["w"] + params["dense2"]["b"]
+
+    def loss(params: Any, batch: Any) -> Any:
+        x = features(params, batch[0])
+        return cross_entropy(head(params, x, x.mean(axis=0), x.var(axis=0)), batch[1])
+
+    def measure(params: Any, rows: Any) -> tuple[Any, Any]:
+        seen = jax.lax.map(lambda some: features(params, train_x[some]), rows[:CALIBRATION])
+        seen = seen.reshape(-1, 50)
+        part = min(TESTED_AT_ONCE, len(test_x))
+        parts = test_x[: len(test_x) // part * part].reshape(-1, part, *test_x.shape[1:])
+        x = jax.lax.map(lambda images: features(params, images), parts).reshape(-1, 50)
+        logits = head(params, x, seen.mean(axis=0), seen.var(axis=0))
+        labels = test_y[: len(logits)]
+        return (logits.argmax(-1) == labels).mean(), cross_entropy(logits, labels)
+
+    return Task(
+        init=init,
+        draw=lambda key, steps: shuffled(key, len(train_y), batch, steps),
+        batch=lambda rows: (train_x[rows], train_y[rows]),
+        loss=loss,
+        measure=measure,
+    )
