@@ -7,8 +7,8 @@
     python -m benchmarks.no_tuning --task transformer
     python -m benchmarks.no_tuning --task cnn_mnist
 
-The times are of one core of a 2-core x86-64 CPU; those of the last two are not known as a whole, but
-a run of the CNN takes about half a minute, so use ``--minutes``.
+The times are of one core of a 2-core x86-64 CPU; those of the last two are not known as a whole,
+but a run of the CNN takes about half a minute, so use ``--minutes``.
 
 One gradient a step for all but μ²-SGD, which is run with as many steps and with half of them, which
 are as many gradients. First every optimizer is run untouched: at the default of ``optax.contrib``
