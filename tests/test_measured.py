@@ -134,7 +134,7 @@ def test_one_tensor_without_noise_beside_one_with_it():
     state, found = feed(mu2_optax.corrected_momentum(mu2_optax.measured_beta()), params, pairs)
     bar = mu2_optax.error_bar(state)
     assert float(bar.errors["a"]) == 0
-    # In 100 dimensions, ten innovations have a mean square that is 5 % uncertain; 50 of these add up.
+    # In 100 dimensions the mean square of ten innovations is uncertain by 5 %, and errors add up.
     assert float(bar.errors["b"]) == pytest.approx(100 / 50, rel=0.3)
     np.testing.assert_array_equal(found[-1]["a"], clean)
 
