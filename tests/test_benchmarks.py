@@ -186,6 +186,7 @@ def test_the_cifar_experiment_runs_on_tiny_data(tmp_path, monkeypatch):
     assert str(tmp_path) not in results["none/mu2_sgd/2"].info["command"].split(" --out ")[0]
 
 
+@pytest.mark.slow
 def test_without_tuning_everything_untouched_comes_first_and_is_not_run_twice(
     tmp_path, monkeypatch, capsys
 ):
@@ -234,6 +235,7 @@ def test_without_tuning_nothing_starts_after_the_time(tmp_path, monkeypatch):
     assert list(load_results(tmp_path / "results.json")) == ["none/mu2_auto/2"]
 
 
+@pytest.mark.slow
 def test_the_paper_s_cnn_in_patches_is_the_cnn():
     rng = np.random.default_rng(0)
     images = rng.normal(size=(30, 28, 27)).astype(np.float32)
@@ -261,6 +263,7 @@ def test_the_paper_s_cnn_in_patches_is_the_cnn():
     assert loss > 0
 
 
+@pytest.mark.slow
 def test_the_transformer_sees_no_character_ahead_and_learns():
     characters = character_task.text()[:3000]
     assert characters.min() == 0

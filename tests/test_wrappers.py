@@ -159,6 +159,7 @@ FIT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIT + WITHOUT_B1)
 def test_a_fit_inner_optimizer_converges_without_a_warning(name):
     args, kwargs = ARGUMENTS.get(name, ((decaying(0.1),), {}))
@@ -179,6 +180,7 @@ def test_a_momentum_that_can_be_left_out_is_seen_where_it_is_not(name):
         mu2(silently(find(name), *args))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`inner` should have no momentum")
 @pytest.mark.parametrize("name", ["prodigy", "dadapt_adamw"])
 def test_an_estimated_distance_needs_one_momentum_and_not_two(name):
@@ -288,6 +290,7 @@ def default_transform(name):
     return find(name)(**({"b1": 0.0} if name in WITHOUT_MOMENTUM else {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INSIDE)
 def test_a_transform_inside_inner_converges_without_a_warning(name):
     transform = TRANSFORMS.get(name, functools.partial(default_transform, name))()
@@ -325,6 +328,7 @@ AFTER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AFTER)
 def test_what_comes_after_moves_x_while_w_runs_on(name):
     """The trap itself: the same transform inside `inner` gives another run."""
@@ -407,6 +411,7 @@ WORKING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", listed(HEADINGS[2], "work"))
 def test_a_wrapper_that_works_changes_nothing(name):
     plain, _ = final(mu2_sgd(0.1))
