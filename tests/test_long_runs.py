@@ -177,6 +177,7 @@ def test_params_moved_by_someone_else_win_over_the_stored_average():
             params = optax.apply_updates(params, updates)
         return params.astype(jnp.float32)
 
+    # One place of bfloat16.
     np.testing.assert_allclose(final("bfloat16"), final("float32"), rtol=2**-7)
 
 
