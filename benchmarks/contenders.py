@@ -47,7 +47,7 @@ TITLES = {
     "sgd": "SGD",
     "momentum": "momentum SGD",
     "adam": "Adam",
-    "mu2_adam": "μ² around Adam",
+    "mu2_adam": "μ²-Adam",
     "schedule_free_sgd": "schedule-free SGD",
     "schedule_free_adamw": "schedule-free AdamW",
     "prodigy": "Prodigy",
@@ -83,7 +83,7 @@ def make_optimizer(
         momentum = dataclasses.replace(momentum, beta=mu2_optax.measured_beta())
         return mu2_optax.mu2_sgd(learning_rate, momentum, projection=projection)
     if name == "mu2_adam":
-        return mu2_optax.mu2(optax.adam(learning_rate), momentum, projection=projection)
+        return mu2_optax.mu2_adam(learning_rate, momentum, projection=projection)
     if name == "schedule_free_sgd":
         return _schedule_free(optax.sgd(learning_rate), learning_rate, projection)
     if name == "schedule_free_adamw":  # the base optimizer of contrib.schedule_free_adamw

@@ -11,17 +11,15 @@ that was stopped goes on from it, and with ``--minutes`` it stops by itself in t
 """
 
 import argparse
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from flax import nnx
 
-import mu2_optax.nnx
-from benchmarks import experiment, network_task
+from benchmarks import experiment, image_tasks, scanned_task
 from benchmarks.contenders import PAPER
+from benchmarks.experiment import Case
 from examples import data as datasets
-from examples import mnist_cnn
 from mu2_optax.sweep import Data, plot_sweep
 
 BATCH = 64
@@ -37,42 +35,17 @@ def steps_per_epoch(data: Data) -> int:
 def setting(args: argparse.Namespace, data: Data) -> dict[str, Any]:
     """What the numbers depend on, besides optimizer, steps, rate and seed."""
     return {
-        "model": "the paper's CNN",
+        "model": "the paper's CNN, with ReLUs",
         "data": args.data,
         "images": [len(data.train_y), len(data.test_y)],
         "batch": BATCH,
     }
 
 
-def make_network(data: Data) -> network_task.Network:
-    """The network of ``examples/mnist_cnn.py`` on grey images."""
-    train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
-    new = lambda key: mnist_cnn.CNN(*train_x.shape[1:], rngs=nnx.Rngs(key))
-    graph, _, _ = nnx.split(new(0), nnx.Param, ...)
-
-    def init(key: jax.Array) -> Any:
-        _, params, statistics = nnx.split(new(key), nnx.Param, ...)
-        return nnx.as_pure(params), nnx.as_pure(statistics)
-
-    def loss(params: Any, statistics: Any, rows: Any) -> Any:
-        model = nnx.merge(graph, params, statistics)
-        value = mnist_cnn.loss_fn(model, (train_x[rows], train_y[rows]))
-        return value, nnx.as_pure(nnx.split(model, nnx.Param, ...)[2])
-
-    def measure(params: Any, statistics: Any) -> tuple[float, float]:
-        return mnist_cnn.evaluate(nnx.merge(graph, params, statistics), test_x, test_y)
-
-    def recalibrated(params: Any, statistics: Any, key: jax.Array) -> Any:
-        model = nnx.merge(graph, params, statistics)
-        some = (train_x[rows] for rows in batches(key, 20))
-        mu2_optax.nnx.recalibrate(lambda model, images: model(images), model, some)
-        return nnx.as_pure(nnx.split(model, nnx.Param, ...)[2])
-
-    def batches(key: jax.Array, count: int) -> Any:
-        seed = experiment.seed_of(key)
-        return map(jnp.asarray, network_task.shuffled(len(train_y), BATCH, seed, count))
-
-    return network_task.Network(init, loss, measure, recalibrated, batches)
+def make_train(data: Data) -> Callable[[Case], Callable[..., Mapping[str, Any]]]:
+    """From a case to its training, compiled once for all rates and seeds."""
+    task = image_tasks.cnn_task(data, BATCH)
+    return lambda case: jax.jit(scanned_task.make_train(task, case))
 
 
 def main() -> None:
@@ -88,8 +61,8 @@ def main() -> None:
     data = datasets.load_or_exit(parser, args)
     steps = args.steps or steps_per_epoch(data)
     results = experiment.run(
-        [experiment.Case(name, steps) for name in args.optimizers],
-        network_task.make_train(make_network(data)),
+        [Case(name, steps) for name in args.optimizers],
+        make_train(data),
         args,
         setting=setting(args, data),
         strategy="python",

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks import convex, experiment, logistic_task, network_task, nonconvex
+from benchmarks import convex, experiment, logistic_task, nonconvex
 from benchmarks.contenders import GRADIENTS
 from benchmarks.robustness_measures import BUDGETS, Robustness, robustness, with_budget
 from examples import data as datasets
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, data: Data, known: experiment.Results) -> expe
         )
     return experiment.run(
         cases(args.optimizers, args.steps or nonconvex.steps_per_epoch(data), "none"),
-        network_task.make_train(nonconvex.make_network(data)),
+        nonconvex.make_train(data),
         args,
         setting=nonconvex.setting(args, data),
         known=known,

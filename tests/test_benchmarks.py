@@ -78,18 +78,18 @@ def only_resuming(run):
 
 def watch(monkeypatch, seen):
     """Calls ``seen(seed)`` when a run of the CNN begins."""
-    make_network = nonconvex.make_network
+    make_train = nonconvex.make_train
 
-    def make(data):
-        network = make_network(data)
-
-        def init(key):
+    def watched(train):
+        def run(learning_rate, key):
             seen(experiment.seed_of(key))
-            return network.init(key)
+            return train(learning_rate, key)
 
-        return network._replace(init=init)
+        return run
 
-    monkeypatch.setattr(nonconvex, "make_network", make)
+    monkeypatch.setattr(
+        nonconvex, "make_train", lambda data: lambda case: watched(make_train(data)(case))
+    )
 
 
 @pytest.mark.slow

@@ -1,0 +1,50 @@
+"""The layers of the examples against Flax's and JAX's own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from examples import cpu_layers
+
+
+@pytest.mark.parametrize("padding", ["VALID", "SAME", ((2, 1), (0, 3))])
+@pytest.mark.parametrize("side", [3, 4])
+def test_a_convolution_as_a_product_is_that_of_flax(side, padding):
+    new = lambda **options: nnx.Conv(3, 7, (side, 5), padding=padding, rngs=nnx.Rngs(0), **options)
+    images = jax.random.normal(jax.random.key(1), (2, 9, 8, 3))
+    loss = lambda conv, images: jnp.sum(jnp.sin(conv(images)))
+    want = nnx.value_and_grad(loss)(new(), images)
+    conv = new(conv_general_dilated=cpu_layers.conv_general_dilated)
+    got = nnx.value_and_grad(loss)(conv, images)
+    # float32: sums of up to 60 products, in another order.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), want, got)
+
+
+def test_a_convolution_refuses_what_it_cannot_do():
+    conv = nnx.Conv(
+        3,
+        4,
+        (3, 3),
+        strides=2,
+        conv_general_dilated=cpu_layers.conv_general_dilated,
+        rngs=nnx.Rngs(0),
+    )
+    with pytest.raises(ValueError, match="no strides, dilation or groups"):
+        conv(jnp.ones((1, 8, 8, 3)))
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 8, 3), (2, 7, 5, 3)])
+def test_pooling_and_its_gradient_are_those_of_flax(shape):
+    x = jax.random.normal(jax.random.key(0), shape)
+    want, want_vjp = jax.vjp(lambda x: nnx.max_pool(x, (2, 2), strides=(2, 2)), x)
+    got, got_vjp = jax.vjp(cpu_layers.max_pool, x)
+    np.testing.assert_array_equal(got, want)
+    cotangent = jax.random.normal(jax.random.key(1), want.shape)
+    np.testing.assert_array_equal(got_vjp(cotangent)[0], want_vjp(cotangent)[0])
+
+
+def test_the_first_of_equal_values_has_the_gradient_of_pooling():
+    gradient = jax.grad(lambda x: cpu_layers.max_pool(x).sum())(jnp.zeros((1, 2, 2, 1)))
+    np.testing.assert_array_equal(gradient.ravel(), [1, 0, 0, 0])
