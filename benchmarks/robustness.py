@@ -4,7 +4,7 @@
     python -m benchmarks.robustness --data fashion-mnist
     python -m benchmarks.robustness --task cnn --data mnist     # the paper's CNN
 
-μ²-SGD, μ²-ExtraSGD and μ² around Adam; SGD, momentum SGD and Adam; schedule-free SGD and AdamW,
+μ²-SGD, μ²-ExtraSGD and μ²-Adam; SGD, momentum SGD and Adam; schedule-free SGD and AdamW,
 Prodigy and DoG (all four from ``optax.contrib``). Logistic regression is run with each tensor in
 its unit ball, and not constrained at all. At equal evaluations an optimizer with k gradients a step
 takes a k-th of SGD's steps. Each command prints the measures and writes ``results.json``,
