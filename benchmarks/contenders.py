@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import optax
 from optax import contrib
 
@@ -27,6 +28,7 @@ PEERS = (
     "dadapt_adamw",
     "muon",
     "mu2_auto",
+    "mu2_auto_spectral",
 )
 
 # Gradient evaluations of one step.
@@ -56,6 +58,7 @@ TITLES = {
     "dadapt_adamw": "D-Adapt AdamW",
     "muon": "Muon",
     "mu2_auto": "mu2_auto",
+    "mu2_auto_spectral": "mu2_auto, spectral",
 }
 
 
@@ -94,6 +97,8 @@ def make_optimizer(
         return _schedule_free(base, learning_rate, projection)
     if name == "mu2_auto":
         return mu2_optax.mu2_auto(learning_rate, projection=projection)
+    if name == "mu2_auto_spectral":
+        return mu2_optax.mu2_auto(learning_rate, spectral=in_layers, projection=projection)
     peers = {
         "prodigy": contrib.prodigy,
         "dog": contrib.dog,
@@ -105,6 +110,13 @@ def make_optimizer(
         raise ValueError(f"no optimizer {name!r}; there are {', '.join(TITLES)}.")
     inner = optax.with_extra_args_support(peers[name](learning_rate))
     return inner if projection is None else mu2_optax.projected(inner, projection)
+
+
+def in_layers(params: Any) -> Any:
+    """Marks the matrices inside the layers of a transformer: neither embeddings nor the output."""
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: leaf.ndim > 1 and "layer" in jax.tree_util.keystr(path), params
+    )
 
 
 def evaluation_params(state: Any, params: Any) -> Any:

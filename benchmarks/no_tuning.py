@@ -41,10 +41,12 @@ from examples.option_types import positive_float, positive_int
 from mu2_optax.sweep import SweepResult, load_results, merge, sweep
 
 AUTO = "mu2_auto"
+SPECTRAL = "mu2_auto_spectral"  # with orthogonal steps for the matrices inside the layers
 # The rate of someone who does not choose one. Those of schedule-free, Prodigy, DoG, DoWG and
 # D-Adapt are Optax's defaults; Optax has none for the others.
 UNTOUCHED = {
     AUTO: 1.0,
+    SPECTRAL: 1.0,
     "adam": 1e-3,
     "sgd": 0.1,
     "momentum": 0.1,
@@ -114,15 +116,17 @@ def parts(args: argparse.Namespace) -> Iterator[Part]:
     cases = [
         experiment.Case(name, count)
         for name in args.optimizers
+        if name != SPECTRAL or args.task == "transformer"
         for count in dict.fromkeys((steps, steps // GRADIENTS[name]))
     ]
     cases.sort(key=lambda case: case.optimizer != AUTO)
     first, second = [], []
     for case in cases:
         start = UNTOUCHED[case.optimizer]
-        rates = FACTORS if case.optimizer == AUTO else args.lrs
+        own = case.optimizer in (AUTO, SPECTRAL)
+        rates = FACTORS if own else args.lrs
         rest = tuple(rate for rate in rates if rate != start)
-        seeds = args.grid_seeds if args.grid_seeds and case.optimizer != AUTO else args.seeds
+        seeds = args.grid_seeds if args.grid_seeds and not own else args.seeds
         if setting.strategy == "vmap" and seeds == args.seeds:
             first.append(Part(case, (start, *rest), seeds))
             continue

@@ -24,6 +24,7 @@ from mu2_optax._auto import mu2_auto as mu2_auto
 from mu2_optax._auto import query_ahead as query_ahead
 from mu2_optax._corrected import CorrectedMomentumState as CorrectedMomentumState
 from mu2_optax._corrected import corrected_momentum as corrected_momentum
+from mu2_optax._directions import unit_directions as unit_directions
 from mu2_optax._error_bar import ErrorBar as ErrorBar
 from mu2_optax._error_bar import error_bar as error_bar
 from mu2_optax._error_bar import noise_scale as noise_scale

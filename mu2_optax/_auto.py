@@ -20,6 +20,8 @@ from mu2_optax._checks import (
     check_transform,
     check_unit_interval,
 )
+from mu2_optax._directions import unit_directions
+from mu2_optax._masks import Mask
 from mu2_optax._momentum import linear_momentum
 from mu2_optax._projections import Projection
 from mu2_optax._same_sample import GradFn, gradient_at
@@ -28,7 +30,6 @@ from mu2_optax._weights import ScalarOrSchedule
 
 _FIRST, _MOST = 1e-4, 1e6  # the first and the largest rate, in units of the params' typical size
 _FLOOR = 1e-4  # the least size that params are taken to have, such as those that start at zero
-_TINY = 1e-17  # below about this, the square of a gradient is zero in float32
 
 
 class GrownRateState(NamedTuple):
@@ -71,7 +72,7 @@ def grown_rate(
 
     Args:
       inner: A transform that gives directions with the sign of a gradient and a size of about one,
-        such as ``optax.scale_by_adam()``. Raw gradients (``optax.identity()``) do for quadratics;
+        such as :func:`unit_directions`. Raw gradients (``optax.identity()``) do for quadratics;
         where the curvature rises away from the start, a rate that has grown too far makes them
         diverge. It sees gradients and params at least in float32.
       factor: A factor on the first rate, which is :math:`10^{-4}` times the size of the first
@@ -205,6 +206,7 @@ def query_ahead(
 def mu2_auto(
     factor: Any = 1.0,
     *,
+    spectral: Mask = False,
     weight_decay: ScalarOrSchedule | None = None,
     projection: Projection | None = None,
     state_dtype: Any = None,
@@ -229,10 +231,14 @@ def mu2_auto(
     The rate never shrinks, and never passes a million times the params' size: a loss without a
     minimum, such as a linear one, keeps going down but stays finite. There is no theorem.
 
-    It is the composition of :func:`query_ahead`, :func:`anytime` and :func:`grown_rate`.
+    It is the composition of :func:`query_ahead`, :func:`anytime`, :func:`grown_rate` and
+    :func:`unit_directions`.
 
     Args:
       factor: A factor on the first learning rate; it hardly matters.
+      spectral: The matrices whose steps are orthogonal matrices, as in Muon, instead of
+        :math:`g_t/\sqrt{\hat v_t}`: a tree of booleans like params, or a function from params to
+        one. Worth it for the hidden matrices of transformers (not embeddings, not the last layer).
       weight_decay: λ: decoupled decay of w, times the learning rate, as in AdamW.
       projection: A function from tree to tree that projects w onto the feasible set.
       state_dtype: The dtype of w. By default that of the params, but at least float32; in bfloat16
@@ -263,7 +269,7 @@ def mu2_auto(
       2025, and Defazio et al., `The Road Less Scheduled <https://arxiv.org/abs/2405.15682>`_,
       NeurIPS 2024, for averaging with queries at the average or near it
     """
-    direction = optax.scale_by_rms(0.999, _TINY, eps_in_sqrt=False, bias_correction=True)
+    direction = unit_directions(spectral)
     if weight_decay is not None:
         check_rate("weight_decay", weight_decay)
         direction = optax.chain(direction, optax.add_decayed_weights(weight_decay))

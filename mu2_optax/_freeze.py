@@ -1,17 +1,13 @@
 """Training a part of the params, with the rest held fixed."""
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from mu2_optax._checks import check_gradient, check_like, check_params, check_transform
-
-Mask: TypeAlias = Any | Callable[[Any], Any]
-"""A tree of booleans like params, or like an upper part of it; or a function from params to one."""
+from mu2_optax._masks import Mask, marks_of
 
 
 def freeze(
@@ -87,17 +83,7 @@ def freeze(
 
 def _frozen(mask: Mask, params: Any) -> list[bool]:
     """Whether each leaf of params is frozen."""
-    marks = mask(params) if callable(mask) else mask
-    try:
-        spread = jax.tree.map(lambda m, part: jax.tree.map(lambda _: m, part), marks, params)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            "`mask` must be a tree of booleans like params or like an upper part of it, got "
-            f"{marks!r}; or pass a function from params to such a tree."
-        ) from error
-    frozen = jax.tree.leaves(spread)
-    if not all(isinstance(mark, bool | np.bool_) for mark in frozen):
-        raise TypeError(f"`mask` must hold the booleans True (frozen) and False, got {marks!r}.")
+    frozen = marks_of("mask", mask, params)
     if all(frozen):
         raise ValueError("`mask` must leave something to train, got True for every leaf.")
     return frozen

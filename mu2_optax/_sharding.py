@@ -4,6 +4,7 @@ On a mesh with explicit axes the type of an array has its sharding, and inside `
 axes along which it varies; a loop needs both to stay as they are.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,6 +17,22 @@ def explicit_sharding(array: Any) -> NamedSharding | None:
     if isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types:
         return sharding
     return None
+
+
+def left_to_partitioner(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function from a tree to one of the same shapes, where the mesh has explicit axes too.
+
+    Raveling a tree and factoring a matrix mix its axes, and have no sharding of their own to name.
+    """
+
+    def called(tree: Any) -> Any:
+        types = jax.tree.map(jax.typeof, tree)
+        if any(explicit_sharding(a) is not None for a in jax.tree.leaves(types)):
+            shardings = jax.tree.map(lambda a: a.sharding, types)
+            return jax.sharding.auto_axes(function, out_sharding=shardings)(tree)
+        return function(tree)
+
+    return called
 
 
 def varying_axes(array: Any) -> frozenset[str]:

@@ -182,11 +182,41 @@ def adamw_step(eta, b2, eps, decay):
     return step
 
 
-def mu2_auto(grad, x1, zs, proj, factor=1.0, decay=0.0, share=0.3, growth=1.5):
+def unit_by_coordinate():
+    """The direction g/√v̂ of RMSProp, as a ``unit`` of mu2_auto."""
+    v = 0.0
+
+    def unit(t, g):
+        nonlocal v
+        v = 0.999 * v + 0.001 * g**2
+        return g / (np.sqrt(v / (1 - 0.999**t)) + 1e-17)
+
+    return unit
+
+
+def unit_spectral():
+    """√max(m, n) ‖g‖/√Σv̂ times U f(Σ) Wᵀ, with f = p ∘ p ∘ p ∘ p ∘ p of Muon's polynomial p."""
+    v = 0.0
+
+    def unit(t, g):
+        nonlocal v
+        v = 0.999 * v + 0.001 * np.sum(g**2)
+        u, s, wt = np.linalg.svd(g, full_matrices=False)
+        norm = np.sqrt(np.sum(s**2))
+        s = s / norm
+        for _ in range(5):
+            s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
+        return max(g.shape) ** 0.5 * norm / np.sqrt(v / (1 - 0.999**t)) * (u * s) @ wt
+
+    return unit
+
+
+def mu2_auto(grad, x1, zs, proj, factor=1.0, decay=0.0, share=0.3, growth=1.5, unit=None):
     """The optimizer with nothing to choose: λ is ``share``; also returns the rates η_t."""
+    unit = unit or unit_by_coordinate()
     size = np.sqrt(np.mean(x1**2)) + 1e-4
     x, w, y_prev = x1.copy(), x1.copy(), x1.copy()
-    v, E, eta = np.zeros_like(x1), 0.0, factor * 1e-4 * size
+    E, eta = 0.0, factor * 1e-4 * size
     points, etas = [], []
     for t in range(1, len(zs) + 1):
         y = x + share * (w - x)
@@ -195,9 +225,7 @@ def mu2_auto(grad, x1, zs, proj, factor=1.0, decay=0.0, share=0.3, growth=1.5):
         E += e
         if E < 0 and e < 0 and growth * eta <= 1e6 * size:
             eta *= growth
-        v = 0.999 * v + 0.001 * g**2
-        u = g / (np.sqrt(v / (1 - 0.999**t)) + 1e-17)
-        w = proj(w - eta * (u + decay * w))
+        w = proj(w - eta * (unit(t, g) + decay * w))
         x = (t * x + 2 * w) / (t + 2)  # the mean of w_1, ..., w_{t+1} with weights 1, ..., t + 1
         y_prev = y
         points.append(x)

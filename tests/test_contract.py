@@ -58,6 +58,11 @@ CASES = {
     "mu2_frank_wolfe": Case(lambda learning_rate: m.mu2_frank_wolfe(lmo.l2_ball(12.0))),
     "mu2_auto": Case(lambda learning_rate: m.mu2_auto()),
     "mu2_auto decayed": Case(lambda learning_rate: m.mu2_auto(weight_decay=1e-4, projection=BALL)),
+    "mu2_auto spectral": Case(
+        lambda learning_rate: m.mu2_auto(
+            spectral=lambda params: jax.tree.map(lambda p: jnp.ndim(p) > 1, params)
+        )
+    ),
     "grown_rate adam": Case(
         lambda learning_rate: optax.chain(
             m.grown_rate(optax.scale_by_adam()),
@@ -83,7 +88,13 @@ CASES = {
 
 every_optimizer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
-UNRATED = ("mu2_frank_wolfe", "mu2_auto", "mu2_auto decayed", "grown_rate adam")
+UNRATED = (
+    "mu2_frank_wolfe",
+    "mu2_auto",
+    "mu2_auto decayed",
+    "mu2_auto spectral",
+    "grown_rate adam",
+)
 RATED = {name: case for name, case in CASES.items() if name not in UNRATED}
 every_optimizer_with_a_rate = pytest.mark.parametrize("case", RATED.values(), ids=RATED.keys())
 

@@ -22,7 +22,8 @@ PUBLIC = {
         fixed_momentum frank_wolfe freeze grad_pair grown_rate linear_momentum measured_beta mu2
         mu2_adam mu2_adamw mu2_auto mu2_extra_sgd mu2_frank_wolfe mu2_sgd multi_steps
         noise_scale onto_l2_ball per_tensor polynomial_momentum projected query_ahead
-        reject_nonfinite storm uniform_momentum value_and_grad weighted_momentum with_error_bar
+        reject_nonfinite storm uniform_momentum unit_directions value_and_grad weighted_momentum
+        with_error_bar
     """,
     "mu2_optax.lmo": """
         Oracle check_oracle l1_ball l2_ball linf_ball per_tensor simplex spectral_ball

@@ -14,7 +14,7 @@ from mu2_optax._checks import (
     check_nonnegative,
     check_params,
 )
-from mu2_optax._sharding import explicit_sharding
+from mu2_optax._sharding import left_to_partitioner
 from mu2_optax._trees import add, cast_like, gathered, inverse_or_zero, scaled, widened
 from mu2_optax.lmo._oracle import Oracle
 
@@ -205,7 +205,7 @@ def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
         d = widened(direction)
         largest = jnp.max(gathered(jax.tree.map(lambda a: jnp.max(jnp.abs(a)), d)))
         d = scaled(inverse_or_zero(largest), d)  # no norm below can over- or underflow
-        unit = _partitioned(direction_of)(d)
+        unit = left_to_partitioner(direction_of)(d)
         vertex = scaled(jnp.where(jnp.isfinite(largest), -radius, jnp.nan), unit)
         if center is not None:
             check_like("center", center, direction, "It is a tree like the params.")
@@ -213,22 +213,6 @@ def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
         return cast_like(vertex, direction)
 
     return oracle
-
-
-def _partitioned(direction_of: Oracle) -> Oracle:
-    """``direction_of``, left to XLA's partitioner where the mesh has explicit axes.
-
-    Raveling a tree and factoring a matrix mix its axes, and have no sharding of their own to name.
-    """
-
-    def direction(d: Any) -> Any:
-        types = jax.tree.map(jax.typeof, d)
-        if any(explicit_sharding(a) is not None for a in jax.tree.leaves(types)):
-            shardings = jax.tree.map(lambda a: a.sharding, types)
-            return jax.sharding.auto_axes(direction_of, out_sharding=shardings)(d)
-        return direction_of(d)
-
-    return direction
 
 
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:

@@ -1,0 +1,26 @@
+"""Masks: which leaves of the params something holds for."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+
+Mask: TypeAlias = Any | Callable[[Any], Any]
+"""A tree of booleans like params, or like an upper part of it; or a function from params to one."""
+
+
+def marks_of(name: str, mask: Mask, params: Any) -> list[bool]:
+    """The boolean of each leaf of params; ``name`` is the argument that an error speaks of."""
+    marks = mask(params) if callable(mask) else mask
+    try:
+        spread = jax.tree.map(lambda m, part: jax.tree.map(lambda _: m, part), marks, params)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must be a tree of booleans like params or like an upper part of it, got "
+            f"{marks!r}; or pass a function from params to such a tree."
+        ) from error
+    found = jax.tree.leaves(spread)
+    if not all(isinstance(mark, bool | np.bool_) for mark in found):
+        raise TypeError(f"`{name}` must hold the booleans True and False, got {marks!r}.")
+    return found
