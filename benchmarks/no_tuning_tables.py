@@ -1,11 +1,21 @@
 """The tables of ``benchmarks.no_tuning``: each task, the factors of ``mu2_auto``, and the goals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from benchmarks.experiment import Results
-from benchmarks.no_tuning import AUTO, FACTORS, TASKS, Outcome, outcomes, title_of, tuned, untouched
+from benchmarks.no_tuning import (
+    AUTO,
+    FACTORS,
+    SPECTRAL,
+    TASKS,
+    Outcome,
+    outcomes,
+    title_of,
+    tuned,
+    untouched,
+)
 from mu2_optax.sweep import SweepResult
 
 Rows = tuple[list[str], list[list[str]]]
@@ -42,9 +52,9 @@ def task_table(results: Results) -> Rows:
 def factors_table(results: dict[str, Results]) -> Rows:
     """The factors on the first rate of ``mu2_auto``, and how far the worst is from the best."""
     body = []
-    for task, own in results.items():
+    for title, task, result in ours(results):
         judged_by = TASKS[task].judged_by
-        by_rate = {outcome.rate: outcome for outcome in outcomes(auto(own))}
+        by_rate = {outcome.rate: outcome for outcome in outcomes(result)}
         values = {rate: outcome.judged(judged_by) for rate, outcome in by_rate.items()}
         top = max(values.values())
         spreads = [
@@ -54,7 +64,7 @@ def factors_table(results: dict[str, Results]) -> Rows:
         cells = [
             _shown(by_rate[rate], judged_by) if rate in by_rate else "not run" for rate in FACTORS
         ]
-        body.append([TASKS[task].title, *cells, *spreads])
+        body.append([title, *cells, *spreads])
     head = ["", *(f"{factor:g}" for factor in FACTORS), "0.1 … 10", "0.01 … 100"]
     return head, body
 
@@ -62,13 +72,13 @@ def factors_table(results: dict[str, Results]) -> Rows:
 def goals_table(results: dict[str, Results]) -> Rows:
     """Untouched ``mu2_auto`` beside the best untouched and the best tuned peer of each task."""
     body = []
-    for task, own in results.items():
+    for title, task, result in ours(results):
         judged_by = TASKS[task].judged_by
-        own_outcome = untouched(auto(own))
+        own_outcome = untouched(result)
         assert own_outcome is not None
         mine = own_outcome.judged(judged_by)
-        row = [TASKS[task].title, _shown(own_outcome, judged_by)]
-        for name, outcome in (best_untouched_peer(own), best_tuned_peer(own)):
+        row = [title, _shown(own_outcome, judged_by)]
+        for name, outcome in (best_untouched_peer(results[task]), best_tuned_peer(results[task])):
             row += [
                 f"{name} {_shown(outcome, judged_by)}",
                 f"{mine - outcome.judged(judged_by):+.4f}".replace("-", "−"),
@@ -78,9 +88,12 @@ def goals_table(results: dict[str, Results]) -> Rows:
     return head, body
 
 
-def auto(results: Results) -> SweepResult:
-    """The result of ``mu2_auto``."""
-    return next(r for r in results.values() if r.info["context"]["optimizer"] == AUTO)
+def ours(results: dict[str, Results]) -> Iterator[tuple[str, str, SweepResult]]:
+    """The title of a row, the task and the result, of ``mu2_auto`` and with orthogonal steps."""
+    for task, own in results.items():
+        for optimizer, addition in ((AUTO, ""), (SPECTRAL, ", `spectral`")):
+            found = (r for r in own.values() if r.info["context"]["optimizer"] == optimizer)
+            yield from ((TASKS[task].title + addition, task, result) for result in found)
 
 
 def peers(results: Results) -> Results:
@@ -89,7 +102,7 @@ def peers(results: Results) -> Results:
     return {
         title_of(result, steps): result
         for result in results.values()
-        if result.info["context"]["optimizer"] != AUTO
+        if result.info["context"]["optimizer"] not in (AUTO, SPECTRAL)
     }
 
 

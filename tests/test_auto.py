@@ -331,3 +331,49 @@ def test_a_step_without_its_sample_is_refused():
     tx = mu2_optax.mu2_auto()
     with pytest.raises(ValueError, match=r"`query_ahead` evaluates .* `grad_fn` was not given"):
         tx.update(jnp.ones(2), tx.init(jnp.ones(2)), jnp.ones(2))
+
+
+def path_of(loss, start):
+    """The points of the gradients of a run without noise, and what it sums up at each."""
+    grad_fn = jax.grad(loss)
+    tx = mu2_optax.mu2_auto()
+
+    def step(carry, _):
+        params, state = carry
+        grads = grad_fn(params, ())
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=())
+        seen = state.inner_state
+        return (optax.apply_updates(params, updates), state), (seen.y, seen.slope, seen.rate)
+
+    return jax.lax.scan(step, (start, tx.init(start)), None, length=200)[1]
+
+
+def test_the_sum_is_the_decrease_of_a_quadratic_and_the_energy_of_the_path():
+    with x64():
+        hessian = jnp.diag(jnp.array([0.1, 1.0, 30.0]))
+        loss = lambda x, _: 0.5 * x @ hessian @ x
+        y, slopes, rates = path_of(loss, jnp.array([3.0, -2.0, 1.0]))
+        s = jnp.diff(y, axis=0)
+        energy = jnp.cumsum(0.5 * jnp.einsum("ti,ij,tj->t", s, hessian, s))
+        decrease = jax.vmap(lambda x: loss(x, None))(y) - loss(y[0], None)
+        np.testing.assert_allclose(slopes[1:], decrease[1:] + energy, rtol=0, atol=1e-9)
+        assert rates[-1] == rates[100] > 100 * rates[0]
+
+
+def test_the_rate_grows_only_where_a_convex_loss_is_below_its_start_and_within_an_energy():
+    rng = np.random.default_rng(0)
+    with x64():
+        features = jnp.array(rng.normal(size=(40, 4)))
+        labels = jnp.array(np.sign(rng.normal(size=40)))
+
+        def loss(x, _):  # 0.01-strongly convex
+            return jnp.mean(jnp.log1p(jnp.exp(-labels * (features @ x)))) + 0.005 * x @ x
+
+        y, slopes, rates = path_of(loss, jnp.array([2.0, -1.0, 1.0, 3.0]))
+        losses = jax.vmap(lambda x: loss(x, None))(y)
+        energy = jnp.cumsum(jnp.sum(jnp.diff(y, axis=0) ** 2, axis=1))
+        grown = np.flatnonzero(np.diff(rates) > 0) + 1
+        assert len(grown) > 10
+        assert np.all(slopes[1:] >= losses[1:] - losses[0] + 0.005 * energy - 1e-12)
+        assert np.all(losses[grown] < losses[0])
+        assert np.all(0.005 * energy[grown - 1] < losses[0] - losses[grown])
