@@ -64,7 +64,10 @@ FACTORS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 
 class Setting(NamedTuple):
-    """A task's name in words, its data, steps, batch, and the metric that decides."""
+    """A task: its name in words, data, steps, batch, and the metric that decides.
+
+    ``hidden`` has the sizes of an MLP's hidden layers; without any it is logistic regression.
+    """
 
     title: str
     data: str
@@ -72,19 +75,29 @@ class Setting(NamedTuple):
     batch: int
     judged_by: str = "test_accuracy"
     strategy: str = "loop"
+    hidden: tuple[int, ...] = ()
 
 
+WIDE = (256, 256)
 TASKS = {
-    "digits": Setting("digits, MLP 64-64-64-10", "digits", 450, 32),
+    "digits": Setting("digits, MLP 64-64-64-10", "digits", 450, 32, hidden=(64, 64)),
     "logistic_mnist": Setting("MNIST, logistic regression", "mnist", 938, 64, strategy="vmap"),
     "logistic_fashion_mnist": Setting(
         "Fashion-MNIST, logistic regression", "fashion-mnist", 938, 64, strategy="vmap"
     ),
-    "mlp_mnist": Setting("MNIST, MLP 784-256-256-10", "mnist", 938, 64),
+    "logistic_mnist_10_epochs": Setting(
+        "MNIST, logistic regression, 10 epochs", "mnist", 9380, 64, strategy="vmap"
+    ),
+    "mlp_mnist": Setting("MNIST, MLP 784-256-256-10", "mnist", 938, 64, hidden=WIDE),
+    "mlp_mnist_3_epochs": Setting(
+        "MNIST, MLP 784-256-256-10, 3 epochs", "mnist", 2814, 64, hidden=WIDE
+    ),
+    "mlp_fashion_mnist": Setting(
+        "Fashion-MNIST, MLP 784-256-256-10", "fashion-mnist", 938, 64, hidden=WIDE
+    ),
     "cnn_mnist": Setting("MNIST, the paper's CNN", "mnist", 938, 64),
     "transformer": Setting("characters, transformer", "pydoc topics", 600, 16, "test_loss"),
 }
-HIDDEN = {"digits": (64, 64), "mlp_mnist": (256, 256)}
 
 
 class Part(NamedTuple):
@@ -103,7 +116,7 @@ def make_task(name: str, data_dir: str | None) -> Task:
     data = datasets.load(setting.data, data_dir)
     if name == "cnn_mnist":
         return image_tasks.cnn_task(data, setting.batch)
-    return image_tasks.dense_task(data, HIDDEN.get(name, ()), setting.batch)
+    return image_tasks.dense_task(data, setting.hidden, setting.batch)
 
 
 def parts(args: argparse.Namespace) -> Iterator[Part]:
