@@ -11,11 +11,12 @@ import optax
 
 from mu2_optax._anytime import AnytimeState, anytime
 from mu2_optax._checks import (
-    check_at_least_one,
+    check_at_least,
     check_gradient,
     check_params,
     check_positive,
     check_rate,
+    check_state,
     check_stored,
     check_transform,
     check_unit_interval,
@@ -24,7 +25,7 @@ from mu2_optax._momentum import linear_momentum
 from mu2_optax._projections import Projection
 from mu2_optax._same_sample import GradFn, gradient_at
 from mu2_optax._trees import add, cast_like, refined, scaled, stored_copy, subtract, widened
-from mu2_optax._weights import ScalarOrSchedule
+from mu2_optax._weights import ScalarOrSchedule, as_schedule, weight_at
 
 _FIRST, _MOST = 1e-4, 1e6  # the first and the largest rate, in units of the params' typical size
 _FLOOR = 1e-4  # the least size that params are taken to have, such as those that start at zero
@@ -100,7 +101,7 @@ def grown_rate(
     """
     check_transform("inner", inner)
     check_positive("factor", factor, "a rate of 0 cannot grow.")
-    check_at_least_one("growth", growth, "the rate cannot shrink; 1 keeps it constant.")
+    check_at_least("growth", growth, 1, "the rate cannot shrink; 1 keeps it constant.")
     inner = optax.with_extra_args_support(inner)
 
     def init(params: Any) -> GrownRateState:
@@ -118,6 +119,7 @@ def grown_rate(
         updates: Any, state: GrownRateState, params: Any = None, *, query: Any = None, **extra: Any
     ) -> tuple[Any, GrownRateState]:
         check_params(params)
+        check_state(state, GrownRateState)
         check_stored(params, state.y)
         check_gradient("grads", updates, params)
         y = cast_like(params if query is None else query, state.y)
@@ -135,7 +137,7 @@ def grown_rate(
 
 
 def query_ahead(
-    averaging: optax.GradientTransformation, share: Any = 0.3
+    averaging: optax.GradientTransformation, share: ScalarOrSchedule = 0.3
 ) -> optax.GradientTransformationExtraArgs:
     r"""Takes the gradient between the average and the iterate, instead of at the average.
 
@@ -149,7 +151,8 @@ def query_ahead(
     Args:
       averaging: An optimizer whose state is an :class:`AnytimeState`: :func:`anytime` around
         anything, such as :func:`anytime_sgd`.
-      share: λ in [0, 1]; 0 is the gradient at the average, 1 that at the iterate.
+      share: λ in [0, 1], a number or a schedule; 0 is the gradient at the average, 1 that at the
+        iterate.
 
     Returns:
       A transform with the state of ``averaging``, whose ``update`` also needs ``grad_fn`` and
@@ -169,6 +172,7 @@ def query_ahead(
     """
     check_transform("averaging", averaging)
     check_unit_interval("share", share)
+    share_at = as_schedule(share)
     update_average = optax.with_extra_args_support(averaging).update
 
     def init(params: Any) -> AnytimeState:
@@ -190,10 +194,12 @@ def query_ahead(
         **extra_args: Any,
     ) -> tuple[Any, Any]:
         check_params(params)
+        check_state(state, AnytimeState)
+        check_stored(params, state.w)
         check_gradient("grads", updates, params)
         x = widened(refined(params, state.x))
         ahead = subtract(cast_like(state.w, x), x)
-        y = add(x, scaled(jnp.asarray(share, float), ahead))
+        y = add(x, scaled(weight_at(share_at, state.t), ahead))
         grads = gradient_at(y, params, grad_fn, batch, "query_ahead")
         return update_average(
             grads, state, params, grad_fn=grad_fn, batch=batch, query=y, **extra_args

@@ -10,6 +10,8 @@ from mu2_optax._checks import (
     check_gradient,
     check_iterations,
     check_params,
+    check_state,
+    check_stored,
     check_transform,
 )
 from mu2_optax._corrected import CorrectedMomentumState
@@ -103,6 +105,8 @@ def multi_steps(
         **extra_args: Any,
     ) -> tuple[Any, MultiStepsState]:
         check_params(params)
+        check_state(state, MultiStepsState)
+        check_stored(params, state.grads)
         check_gradient("grads", updates, params)
         corrected = _corrected(state.inner_state)
         grads = add(state.grads, widened(updates))

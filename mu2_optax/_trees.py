@@ -120,7 +120,8 @@ def gathered(scalars: Any) -> jax.Array:
     CPU it repeats such a chain in each of the n leaves that read the result: the time to compile
     grows with the square of n. A reduction of one vector is computed once.
     """
-    return jax.lax.optimization_barrier(jnp.stack(jax.tree.leaves(scalars)))
+    leaves = jax.tree.leaves(scalars)
+    return jax.lax.optimization_barrier(jnp.stack(leaves) if leaves else jnp.zeros(0))
 
 
 def add(a: Any, b: Any) -> Any:
