@@ -24,7 +24,16 @@ from mu2_optax._checks import (
 from mu2_optax._momentum import linear_momentum
 from mu2_optax._projections import Projection
 from mu2_optax._same_sample import GradFn, gradient_at
-from mu2_optax._trees import add, cast_like, refined, scaled, stored_copy, subtract, widened
+from mu2_optax._trees import (
+    add,
+    cast_like,
+    inner_product,
+    refined,
+    scaled,
+    stored_copy,
+    subtract,
+    widened,
+)
 from mu2_optax._weights import ScalarOrSchedule, as_schedule, weight_at
 
 _FIRST, _MOST = 1e-4, 1e6  # the first and the largest rate, in units of the params' typical size
@@ -123,7 +132,7 @@ def grown_rate(
         check_stored(params, state.y)
         check_gradient("grads", updates, params)
         y = cast_like(params if query is None else query, state.y)
-        last = _inner_product(updates, subtract(y, state.y))
+        last = inner_product(updates, subtract(y, state.y))
         slope = state.slope + last
         grow = (slope < 0) & (last < 0) & (growth * state.rate <= state.most)
         rate = jnp.where(grow, growth, 1) * state.rate
@@ -286,7 +295,3 @@ def _typical_size(params: Any) -> jax.Array:
     """The root mean square of all numbers in ``params``, and a little more, so that it is not 0."""
     count = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
     return optax.tree.norm(widened(params)) / jnp.sqrt(float(max(count, 1))) + _FLOOR
-
-
-def _inner_product(a: Any, b: Any) -> jax.Array:
-    return jnp.real(optax.tree.vdot(widened(a), widened(b))).astype(float)

@@ -18,7 +18,15 @@ from mu2_optax._checks import (
     check_params,
 )
 from mu2_optax._same_sample import GradFn, accumulate
-from mu2_optax._trees import add, cast_like, inverse_or_zero, scaled, subtract, widened
+from mu2_optax._trees import (
+    add,
+    cast_like,
+    inner_product,
+    inverse_or_zero,
+    scaled,
+    subtract,
+    widened,
+)
 from mu2_optax.estimates import hessian_vector_product
 
 
@@ -141,8 +149,7 @@ def measure_gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax
         grads = cast_like(grads, x)
         away = subtract(grads, mean)
         mean = add(mean, scaled(1 / k, away))
-        square = jnp.real(optax.tree.vdot(away, subtract(grads, mean))).astype(float)
-        return (k + 1, mean, total + square), None
+        return (k + 1, mean, total + inner_product(away, subtract(grads, mean))), None
 
     zero = jnp.zeros([], float)
     start = (zero + 1, jax.tree.map(jnp.zeros_like, x), zero)
