@@ -103,7 +103,7 @@ def test_accumulation_keeps_the_memory_of_one_microbatch():
 
 
 def test_the_mean_of_integers_is_no_integer():
-    correct = m.accumulate(lambda params, batch: jnp.sum(batch > 0))
+    correct = mu2_optax.accumulate(lambda params, batch: jnp.sum(batch > 0))
     found = correct(None, jnp.array([[1.0, -1.0], [1.0, 1.0]]))
     assert float(found) == 1.5
 

@@ -50,7 +50,7 @@ def trace(train: Callable[..., Mapping[str, Any]], grid: Grid) -> Traced:
       ValueError: If a value of the grid is lost in JAX's default precision.
     """
     check_signature(train, grid)
-    _check_precision(grid)
+    check_precision(grid)
 
     def cell(seed: Any, point: Any) -> tuple[Any, ...]:
         arrays = checked_metrics(call(train, grid, point, jax.random.key(seed)), grid)
@@ -69,8 +69,12 @@ def trace(train: Callable[..., Mapping[str, Any]], grid: Grid) -> Traced:
     return Traced(closed, dict(zip(names, shapes, strict=True)))
 
 
-def _check_precision(grid: Grid) -> None:
-    """Requires values that stay what they are in JAX's default precision."""
+def check_precision(grid: Grid) -> None:
+    """Requires values that are told apart in JAX's default precision.
+
+    Raises:
+      ValueError: If a value becomes 0, infinite or the same as another.
+    """
     dtype = jax.dtypes.canonicalize_dtype(float)
     for name, axis in grid.axes.items():
         with np.errstate(over="ignore"):
