@@ -343,4 +343,4 @@ def test_rates_of_a_float32_array_are_the_decimal_numbers_that_they_print_as():
 def test_a_train_that_is_no_jax_code_is_told_of_the_strategy_python():
     with pytest.raises(TypeError) as error:
         sweep(lambda learning_rate, key: {"a": float(learning_rate)}, [1], 1, progress=False)
-    assert 'strategy="python"' in error.value.__notes__[0]
+    assert 'strategy="python"' in error.value.__notes__[-1]
