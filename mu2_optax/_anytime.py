@@ -9,7 +9,9 @@ import optax
 from mu2_optax._checks import (
     check_gradient,
     check_inner_state,
+    check_like,
     check_params,
+    check_state,
     check_stored,
     check_transform,
 )
@@ -108,6 +110,7 @@ def anytime(
         updates: Any, state: AnytimeState, params: Any = None, **extra_args: Any
     ) -> tuple[Any, AnytimeState]:
         check_params(params)
+        check_state(state, AnytimeState)
         check_stored(params, state.w)
         check_gradient("grads", updates, params)
         try:
@@ -117,6 +120,7 @@ def anytime(
         except (AttributeError, TypeError, ValueError):
             check_inner_state(inner, state.w, state.inner_state)
             raise
+        check_like("the step of `inner`", step, state.w, "A learning rate is a single number.")
         w = project(add(state.w, step))
         t = optax.safe_increment(state.t)
         share, memory = gamma.step(state.gamma_memory, t)

@@ -11,11 +11,12 @@ import optax
 
 from mu2_optax._anytime import AnytimeState, anytime
 from mu2_optax._checks import (
-    check_at_least_one,
+    check_at_least,
     check_gradient,
     check_params,
     check_positive,
     check_rate,
+    check_state,
     check_stored,
     check_transform,
     check_unit_interval,
@@ -25,8 +26,17 @@ from mu2_optax._masks import Mask
 from mu2_optax._momentum import linear_momentum
 from mu2_optax._projections import Projection
 from mu2_optax._same_sample import GradFn, gradient_at
-from mu2_optax._trees import add, cast_like, refined, scaled, stored_copy, subtract, widened
-from mu2_optax._weights import ScalarOrSchedule
+from mu2_optax._trees import (
+    add,
+    cast_like,
+    inner_product,
+    refined,
+    scaled,
+    stored_copy,
+    subtract,
+    widened,
+)
+from mu2_optax._weights import ScalarOrSchedule, as_schedule, weight_at
 
 _FIRST, _MOST = 1e-4, 1e6  # the first and the largest rate, in units of the params' typical size
 _FLOOR = 1e-4  # the least size that params are taken to have, such as those that start at zero
@@ -101,7 +111,7 @@ def grown_rate(
     """
     check_transform("inner", inner)
     check_positive("factor", factor, "a rate of 0 cannot grow.")
-    check_at_least_one("growth", growth, "the rate cannot shrink; 1 keeps it constant.")
+    check_at_least("growth", growth, 1, "the rate cannot shrink; 1 keeps it constant.")
     inner = optax.with_extra_args_support(inner)
 
     def init(params: Any) -> GrownRateState:
@@ -119,10 +129,11 @@ def grown_rate(
         updates: Any, state: GrownRateState, params: Any = None, *, query: Any = None, **extra: Any
     ) -> tuple[Any, GrownRateState]:
         check_params(params)
+        check_state(state, GrownRateState)
         check_stored(params, state.y)
         check_gradient("grads", updates, params)
         y = cast_like(params if query is None else query, state.y)
-        last = _inner_product(updates, subtract(y, state.y))
+        last = inner_product(updates, subtract(y, state.y))
         slope = state.slope + last
         grow = (slope < 0) & (last < 0) & (growth * state.rate <= state.most)
         rate = jnp.where(grow, growth, 1) * state.rate
@@ -136,7 +147,7 @@ def grown_rate(
 
 
 def query_ahead(
-    averaging: optax.GradientTransformation, share: Any = 0.3
+    averaging: optax.GradientTransformation, share: ScalarOrSchedule = 0.3
 ) -> optax.GradientTransformationExtraArgs:
     r"""Takes the gradient between the average and the iterate, instead of at the average.
 
@@ -150,7 +161,8 @@ def query_ahead(
     Args:
       averaging: An optimizer whose state is an :class:`AnytimeState`: :func:`anytime` around
         anything, such as :func:`anytime_sgd`.
-      share: λ in [0, 1]; 0 is the gradient at the average, 1 that at the iterate.
+      share: λ in [0, 1], a number or a schedule; 0 is the gradient at the average, 1 that at the
+        iterate.
 
     Returns:
       A transform with the state of ``averaging``, whose ``update`` also needs ``grad_fn`` and
@@ -170,6 +182,7 @@ def query_ahead(
     """
     check_transform("averaging", averaging)
     check_unit_interval("share", share)
+    share_at = as_schedule(share)
     update_average = optax.with_extra_args_support(averaging).update
 
     def init(params: Any) -> AnytimeState:
@@ -191,10 +204,12 @@ def query_ahead(
         **extra_args: Any,
     ) -> tuple[Any, Any]:
         check_params(params)
+        check_state(state, AnytimeState)
+        check_stored(params, state.w)
         check_gradient("grads", updates, params)
         x = widened(refined(params, state.x))
         ahead = subtract(cast_like(state.w, x), x)
-        y = add(x, scaled(jnp.asarray(share, float), ahead))
+        y = add(x, scaled(weight_at(share_at, state.t), ahead))
         grads = gradient_at(y, params, grad_fn, batch, "query_ahead")
         return update_average(
             grads, state, params, grad_fn=grad_fn, batch=batch, query=y, **extra_args
@@ -287,7 +302,3 @@ def _typical_size(params: Any) -> jax.Array:
     """The root mean square of all numbers in ``params``, and a little more, so that it is not 0."""
     count = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
     return optax.tree.norm(widened(params)) / jnp.sqrt(float(max(count, 1))) + _FLOOR
-
-
-def _inner_product(a: Any, b: Any) -> jax.Array:
-    return jnp.real(optax.tree.vdot(widened(a), widened(b))).astype(float)

@@ -13,25 +13,27 @@ import optax
 
 
 def check_unit_interval(name: str, value: Any) -> None:
-    """Requires a concrete number to lie in [0, 1]; schedules pass."""
-    if not callable(value) and _is_concrete(name, value, "a number or a schedule"):
-        _check_single(name, value)
-        if not 0 <= float(value) <= 1:  # NaN fails the comparison too
-            raise ValueError(
-                f"`{name}` must lie in [0, 1], got {value}; pass a schedule for a value that "
-                "changes with time."
-            )
+    """Requires a single number, in [0, 1] if it is concrete; schedules pass."""
+    if callable(value):
+        return
+    concrete = _is_concrete(name, value, "a number or a schedule")
+    check_single(name, value)
+    if concrete and not 0 <= float(value) <= 1:  # NaN fails the comparison too
+        raise ValueError(
+            f"`{name}` must lie in [0, 1], got {value}; pass a schedule for a value that "
+            "changes with time."
+        )
 
 
 def check_rate(name: str, value: Any) -> None:
-    """Requires a concrete number to be finite and not negative; schedules pass."""
-    if not callable(value) and _is_concrete(name, value, "a number or a schedule"):
-        _check_single(name, value)
-        check_nonnegative(
-            name,
-            value,
-            "pass a number such as 0.1, or a schedule for a value that changes with time.",
-        )
+    """Requires a single number, finite and not negative if it is concrete; schedules pass."""
+    if callable(value):
+        return
+    _is_concrete(name, value, "a number or a schedule")
+    check_single(name, value)
+    check_nonnegative(
+        name, value, "pass a number such as 0.1, or a schedule for a value that changes with time."
+    )
 
 
 def check_nonnegative(name: str, value: Any, remedy: str) -> None:
@@ -46,10 +48,19 @@ def check_positive(name: str, value: Any, remedy: str) -> None:
         raise ValueError(f"`{name}` must be finite and greater than 0, got {value}; {remedy}")
 
 
-def check_at_least_one(name: str, value: Any, remedy: str) -> None:
-    """Requires concrete numbers to be finite and at least 1."""
-    if _is_concrete(name, value) and not (np.all(np.asarray(value) >= 1) and _finite(value)):
-        raise ValueError(f"`{name}` must be finite and at least 1, got {value}; {remedy}")
+def check_at_least(name: str, value: Any, least: int, remedy: str) -> None:
+    """Requires concrete numbers to be finite and at least ``least``."""
+    if _is_concrete(name, value) and not (np.all(np.asarray(value) >= least) and _finite(value)):
+        raise ValueError(f"`{name}` must be finite and at least {least}, got {value}; {remedy}")
+
+
+def check_single(name: str, value: Any) -> None:
+    """Requires one number, also of a tracer; an array would be broadcast against the params."""
+    if np.ndim(value) != 0:
+        raise ValueError(
+            f"`{name}` must be a single number, got an array of shape {np.shape(value)}; use "
+            "`jax.vmap` over the function that builds the optimizer to try several values at once."
+        )
 
 
 def check_steps(name: str, value: Any) -> None:
@@ -135,6 +146,35 @@ def check_whole(params: Any) -> None:
             )
 
 
+def check_mask(mask: Any, weight_decay: Any) -> None:
+    """Requires a weight decay beside the mask that says which leaves decay."""
+    if mask is not None and weight_decay is None:
+        raise ValueError(
+            f"`mask` must come with `weight_decay`, got {mask!r} alone: it says which leaves "
+            "decay. To train a part of the params, use `mu2_optax.freeze`."
+        )
+
+
+def check_keyed(name: str, batch: Any) -> None:
+    """Requires a pair of a key and something else."""
+    if not (isinstance(batch, tuple | list) and len(batch) == 2):
+        kind = type(batch).__name__
+        raise ValueError(
+            f"`batch` must be a pair (key, {name}), got {kind}; the key is a part of the sample, "
+            "so that every evaluation of a step draws the same."
+        )
+
+
+def check_state(state: Any, kind: type) -> None:
+    """Requires the state that the transform's own ``init`` makes."""
+    if not isinstance(state, kind):
+        raise TypeError(
+            f"`state` must be the {kind.__name__} that `init` makes, got {type(state).__name__}: "
+            "the order is `tx.update(grads, state, params)`. A state of another optimizer does not "
+            "fit, and a checkpoint is restored into the structure of `tx.init(params)`."
+        )
+
+
 def check_stored(params: Any, stored: Any) -> None:
     """Requires ``params`` to have the structure and shapes the state was made for."""
     difference = _difference(params, stored)
@@ -201,14 +241,6 @@ def _is_concrete(name: str, value: Any, kind: str = "a number") -> bool:
     ):
         raise TypeError(f"`{name}` must be {kind}, got {value!r}.")
     return True
-
-
-def _check_single(name: str, value: Any) -> None:
-    if np.ndim(value) != 0:
-        raise ValueError(
-            f"`{name}` must be a single number, got an array of shape {np.shape(value)}; use "
-            "`jax.vmap` over the function that builds the optimizer to try several values at once."
-        )
 
 
 def _finite(value: Any) -> bool:

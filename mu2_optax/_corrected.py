@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_gradient, check_params, check_stored
+from mu2_optax._checks import check_gradient, check_params, check_state, check_stored
 from mu2_optax._measured import total_error
 from mu2_optax._same_sample import GradFn, gradient_at
 from mu2_optax._trees import (
@@ -110,6 +110,7 @@ def corrected_momentum(
     ) -> tuple[Any, CorrectedMomentumState]:
         del extra_args
         check_params(params)
+        check_state(state, CorrectedMomentumState)
         check_stored(params, state.x)
         check_gradient("grads", updates, params)
         if prev_grads is None:

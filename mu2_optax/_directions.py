@@ -87,7 +87,7 @@ def _check_matrices(params: Any, marks: list[bool]) -> None:
 def _orthogonal(g: jax.Array, v: jax.Array, so_far: jax.Array) -> jax.Array:
     """The direction of the matrices g with the moments v, of which a share is known so far."""
     typical = jnp.sqrt(jnp.sum(v, axis=(-2, -1), keepdims=True) / so_far)
-    largest = jnp.max(jnp.abs(g), axis=(-2, -1), keepdims=True)
+    largest = jnp.max(jnp.abs(g), axis=(-2, -1), keepdims=True, initial=0)
     x = g * inverse_or_zero(largest)  # its norm neither over- nor underflows
     norm = jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)
     size = largest * norm * inverse_or_zero(typical)

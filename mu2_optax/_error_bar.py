@@ -40,7 +40,7 @@ def error_bar(state: Any) -> ErrorBar:
 
     Returns:
       An :class:`ErrorBar`. Where its ``error`` is above its ``noise``, a plain gradient would be
-      the better estimate.
+      the better estimate. All are 0 before the second step, the first that measures.
 
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
@@ -80,7 +80,8 @@ def noise_scale(state: Any) -> jax.Array:
 
     About how many times larger a batch would still pay: with a batch much smaller than this,
     doubling it nearly halves the number of steps; with one much larger, hardly. It is infinite
-    where the gradient cannot be told from its error.
+    where the gradient cannot be told from its error, and before the second step, where nothing has
+    been measured.
 
     Args:
       state: The state of an optimizer whose β measures its error; see :func:`error_bar`.
@@ -103,9 +104,10 @@ def noise_scale(state: Any) -> jax.Array:
       <https://arxiv.org/abs/1812.06162>`_, 2018
     """
     bar = error_bar(state)
-    signal = optax.tree.norm(widened(find_estimate(state).d), squared=True) - bar.error
-    infinite = jnp.where(bar.noise > 0, jnp.inf, 0.0)
-    return jnp.where(signal > 0, bar.noise * inverse_or_zero(signal), infinite)
+    holder = find_estimate(state)
+    signal = optax.tree.norm(widened(holder.d), squared=True) - bar.error
+    drowned = (signal <= 0) & (bar.noise > 0)
+    return jnp.where(drowned | (holder.t < 2), jnp.inf, bar.noise * inverse_or_zero(signal))
 
 
 def find_estimate(state: Any) -> CorrectedMomentumState | Mu2ExtraState:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._anytime import averaged
-from mu2_optax._checks import check_gradient, check_params, check_rate, check_stored
+from mu2_optax._checks import check_gradient, check_params, check_rate, check_state, check_stored
 from mu2_optax._corrected import carried_correction
 from mu2_optax._measured import total_error
 from mu2_optax._momentum import DoubleMomentum, check_momentum, linear_momentum
@@ -132,6 +132,7 @@ def mu2_extra_sgd(
     ) -> tuple[Any, Mu2ExtraState]:
         del extra_args
         check_params(params)
+        check_state(state, Mu2ExtraState)
         check_stored(params, state.y)
         check_gradient("grads", updates, params)
 

@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from mu2_optax._checks import check_transform
+from mu2_optax._checks import check_state, check_transform
 from mu2_optax._trees import gathered
 
 
@@ -56,7 +57,7 @@ def reject_nonfinite(
       <https://optax.readthedocs.io/en/latest/api/transformations.html>`_
     """
     check_transform("inner", inner)
-    if not isinstance(max_consecutive, int) or max_consecutive < 0:
+    if not isinstance(max_consecutive, int | np.integer) or max_consecutive < 0:
         raise ValueError(
             f"`max_consecutive` must be an integer of at least 0, got {max_consecutive!r}; use a "
             "large one to go on rejecting."
@@ -70,6 +71,7 @@ def reject_nonfinite(
     def update(
         updates: Any, state: RejectNonfiniteState, params: Any = None, **extra_args: Any
     ) -> tuple[Any, RejectNonfiniteState]:
+        check_state(state, RejectNonfiniteState)
         new_updates, new_inner = inner.update(updates, state.inner_state, params, **extra_args)
         stand_still = jax.tree.map(jnp.zeros_like, new_updates)
         old, new = (stand_still, state.inner_state), (new_updates, new_inner)

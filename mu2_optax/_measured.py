@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mu2_optax._checks import check_unit_interval
 from mu2_optax._trees import squared_norms, subtract, widened
-from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_schedule, check_weight, weight_at
+from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_schedule, weight_at
 
 _WINDOW = 10  # steps over which the size of the innovations is averaged
 _LEVEL = 100  # steps that say what size they usually have
@@ -132,7 +133,7 @@ def with_error_bar(beta: ScalarOrSchedule) -> Weight:
       Kalman, `A New Approach to Linear Filtering and Prediction Problems
       <https://doi.org/10.1115/1.3662552>`_, 1960
     """
-    check_weight("beta", beta)
+    check_unit_interval("beta", beta)
     return _Measured(as_schedule(beta))
 
 

@@ -10,7 +10,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mu2_optax._checks import check_callable, check_nonnegative, check_rate
+from mu2_optax._checks import (
+    check_at_least,
+    check_callable,
+    check_nonnegative,
+    check_rate,
+    check_single,
+)
 from mu2_optax._weights import (
     Scalar,
     ScalarOrSchedule,
@@ -94,11 +100,14 @@ def linear_momentum(
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
-    if not isinstance(offset, jax.core.Tracer) and not offset >= -1:
-        raise ValueError(
-            f"`offset` must be at least -1, got {offset}: a smaller one makes weights negative. "
-            "Use 1 (theorems), 0 (experiments) or -1 (the authors' code)."
-        )
+    check_single("offset", offset)
+    check_at_least(
+        "offset",
+        offset,
+        -1,
+        "a smaller one makes weights negative. Use 1 (theorems), 0 (experiments) or -1 (the "
+        "authors' code).",
+    )
 
     def alpha(count: Any) -> jax.Array:
         return time(count) + offset
@@ -166,6 +175,7 @@ def polynomial_momentum(
     """
     if callable(power):
         raise TypeError(f"`power` must be a number, got the function {power!r}.")
+    check_single("power", power)
     check_nonnegative("power", power, "pass a number such as 2.0.")
 
     def gamma(count: Any) -> jax.Array:

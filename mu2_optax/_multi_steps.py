@@ -9,7 +9,10 @@ import optax
 from mu2_optax._checks import (
     check_gradient,
     check_iterations,
+    check_like,
     check_params,
+    check_state,
+    check_stored,
     check_transform,
 )
 from mu2_optax._corrected import CorrectedMomentumState
@@ -53,7 +56,8 @@ def multi_steps(
     Args:
       inner: An optimizer with at most one :func:`corrected_momentum` in it, such as
         :func:`mu2_sgd`; a plain Optax optimizer too. Not :func:`mu2_extra_sgd`, whose third point
-        depends on the mean of the whole step.
+        depends on the mean of the whole step, nor :func:`mu2_auto`, whose gradient is taken ahead
+        of params. For a part of the params put :func:`freeze` around it.
       every: k, the number of calls for each step.
 
     Returns:
@@ -84,11 +88,14 @@ def multi_steps(
     def init(params: Any) -> MultiStepsState:
         check_params(params)
         inner_state = inner.init(params)
-        corrects = _corrected(inner_state) is not None
+        corrected = _corrected(inner_state)
+        if corrected is not None:
+            remedy = "Put `freeze` around `multi_steps`: `freeze(multi_steps(tx, every), mask)`."
+            check_like("the params of the corrected momentum", corrected.x, params, remedy)
         return MultiStepsState(
             calls=jnp.zeros([], jnp.int32),
             grads=stored_zeros(params, None),
-            prev_grads=stored_zeros(params, None) if corrects else None,
+            prev_grads=None if corrected is None else stored_zeros(params, None),
             inner_state=inner_state,
         )
 
@@ -103,6 +110,8 @@ def multi_steps(
         **extra_args: Any,
     ) -> tuple[Any, MultiStepsState]:
         check_params(params)
+        check_state(state, MultiStepsState)
+        check_stored(params, state.grads)
         check_gradient("grads", updates, params)
         corrected = _corrected(state.inner_state)
         grads = add(state.grads, widened(updates))
@@ -121,7 +130,9 @@ def multi_steps(
         def step() -> tuple[Any, MultiStepsState]:
             g = _mean(grads, every, params)
             more = {} if sums is None else {"prev_grads": _mean(sums, every, params)}
-            move, inner_state = inner.update(g, state.inner_state, params, **more, **extra_args)
+            move, inner_state = inner.update(
+                g, state.inner_state, params, grad_fn=_no_gradient, batch=(), **more, **extra_args
+            )
             calls = jnp.zeros_like(state.calls)
             return move, MultiStepsState(calls, _zeros(grads), _zeros(sums), inner_state)
 
@@ -143,6 +154,15 @@ def _corrected(state: Any) -> CorrectedMomentumState | None:
     raise ValueError(
         "`inner` must hold at most one corrected momentum and no mu2_extra_sgd, got a state with "
         f"{', '.join(type(node).__name__ for node in found)}; use `accumulate`, with all small "
+        "batches in one call."
+    )
+
+
+def _no_gradient(params: Any, batch: Any) -> Any:
+    """The gradient that ``inner`` must not ask for: the batches of the earlier calls are gone."""
+    raise ValueError(
+        "`inner` must need no gradient beside those of corrected momentum, got an optimizer that "
+        "takes one at a point of its own, as `mu2_auto` does; use `accumulate`, with all small "
         "batches in one call."
     )
 

@@ -6,7 +6,13 @@ import jax
 import optax
 
 from mu2_optax._anytime import AnytimeState, anytime
-from mu2_optax._checks import check_rate, check_transform, check_unit_interval
+from mu2_optax._checks import (
+    check_mask,
+    check_rate,
+    check_state,
+    check_transform,
+    check_unit_interval,
+)
 from mu2_optax._corrected import CorrectedMomentumState, corrected_momentum
 from mu2_optax._inner import warn_of_momentum
 from mu2_optax._momentum import DoubleMomentum, check_momentum, fixed_momentum
@@ -109,6 +115,7 @@ def mu2(
     """
     check_transform("inner", inner)
     check_momentum(momentum)
+    check_mask(mask, weight_decay)
     warn_of_momentum(inner)
     inner = _weighted(inner, momentum, weighted_steps)
     if weight_decay is not None:
@@ -124,6 +131,7 @@ def mu2(
     def update(
         updates: Any, state: Mu2State, params: Any = None, **extra_args: Any
     ) -> tuple[Any, Mu2State]:
+        check_state(state, Mu2State)
         d, corrected = estimate.update(updates, state.corrected, params, **extra_args)
         move, averaged = average.update(d, state.averaged, params, **extra_args)
         return move, Mu2State(corrected, averaged)
@@ -192,6 +200,7 @@ def mu2_sgd(
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     check_rate("learning_rate", learning_rate)
+    check_mask(mask, weight_decay)
     inner = optax.sgd(learning_rate)
     if weight_decay is not None:
         check_rate("weight_decay", weight_decay)

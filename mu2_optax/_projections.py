@@ -11,6 +11,7 @@ from mu2_optax._checks import (
     check_like,
     check_params,
     check_positive,
+    check_single,
     check_transform,
 )
 from mu2_optax._trees import add, cast_like, subtract, widened
@@ -67,6 +68,7 @@ def onto_l2_ball(radius: Any, center: Any = None) -> Projection:
       Parikh and Boyd, `Proximal Algorithms
       <https://stanford.edu/~boyd/papers/prox_algs.html>`_, 2014, section 6.5
     """
+    check_single("radius", radius)
     check_positive("radius", radius, "a ball of radius 0 is a point.")
     if center is None:
         return lambda tree: optax.projections.projection_l2_ball(tree, radius)
@@ -112,6 +114,7 @@ def projected(
     def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
         check_params(params)
         step, state = inner.update(updates, state, params, **extra_args)
+        check_like("the step of `inner`", step, params, "A learning rate is a single number.")
         x = widened(params)
         return cast_like(subtract(project(add(x, widened(step))), x), params), state
 

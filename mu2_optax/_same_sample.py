@@ -156,7 +156,8 @@ def accumulate(grad_fn: GradFn) -> GradFn:
     ``grad_fn`` the last microbatch alone.
 
     Args:
-      grad_fn: A function of (params, batch); any tree of means may be its result.
+      grad_fn: A function of (params, batch); any tree of means may be its result. The mean of
+        integers (correct answers in a microbatch) is a float.
 
     Returns:
       A function of (params, batches), where every leaf of ``batches`` has a leading axis of
@@ -286,4 +287,10 @@ def scan_microbatches(evaluate: Evaluate, carried: Any, batches: Any) -> tuple[A
     shapes, _, after = jax.eval_shape(evaluate, carried, first)
     carried = jax.tree.map(lambda c, a: varying_along(c, varying_axes(a)), carried, after)
     (carried, total), aux = jax.lax.scan(one_more, (carried, wide_zeros(shapes)), batches)
-    return cast_like(jax.tree.map(lambda s: s / count, total), shapes), aux, carried
+    return jax.tree.map(functools.partial(_mean, count), total, shapes), aux, carried
+
+
+def _mean(count: int, total: jax.Array, one: jax.ShapeDtypeStruct) -> jax.Array:
+    """The mean in the dtype of one microbatch; that of integers is none."""
+    mean = total / count
+    return mean.astype(one.dtype) if jnp.issubdtype(one.dtype, jnp.inexact) else mean

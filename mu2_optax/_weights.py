@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_unit_interval
+from mu2_optax._checks import check_single, check_unit_interval
 
 Schedule: TypeAlias = Callable[[Any], Any]
 """A function of the step count."""
@@ -148,7 +148,9 @@ def as_schedule(value: ScalarOrSchedule) -> Schedule:
 
 def weight_at(schedule: Schedule, count: jax.Array) -> jax.Array:
     """The value of a schedule in full precision, whatever dtype it was given in."""
-    return jnp.asarray(schedule(count)).astype(float)
+    value = schedule(count)
+    check_single("the value of a schedule", value)
+    return jnp.asarray(value).astype(float)
 
 
 def time(count: Any) -> jax.Array:

@@ -14,14 +14,16 @@ import optax
 from mu2_optax._checks import (
     check_callable,
     check_gradient,
+    check_keyed,
     check_like,
     check_params,
+    check_state,
     check_stored,
 )
 from mu2_optax._corrected import carried_correction
 from mu2_optax._measured import total_error
 from mu2_optax._same_sample import GradFn
-from mu2_optax._trees import add, cast_like, stored_copy, wide_zeros, widened
+from mu2_optax._trees import add, cast_like, copied_like, stored_copy, wide_zeros, widened
 from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_weight, check_weight
 
 __all__ = [
@@ -131,6 +133,7 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
     def update(
         state: CorrectedEstimateState, params: Any, batch: Any
     ) -> tuple[Any, CorrectedEstimateState]:
+        check_state(state, CorrectedEstimateState)
         check_params(params)
         check_stored(params, state.x)
         now = operator(params, batch)
@@ -141,7 +144,7 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
         forgotten, memory = beta.step(state.beta_memory, state.t, Seen(now, before, state.value))
         carried = carried_correction(state.t, forgotten, state.value, before)
         value = cast_like(add(widened(now), carried), state.value)
-        x = cast_like(params, state.x)
+        x = copied_like(params, state.x)
         t = optax.safe_increment(state.t)
         return value, CorrectedEstimateState(t, x, value, memory)
 
@@ -209,6 +212,7 @@ def hessian_diagonal(grad_fn: GradFn) -> Operator:
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
 
     def diagonal(params: Any, batch: Any) -> Any:
+        check_keyed("batch", batch)
         key, sample = batch
         probe = optax.tree.random_like(key, params, jax.random.rademacher)
         product = hessian_vector_product(grad_fn, probe)(params, sample)

@@ -116,14 +116,15 @@ class TrainState(train_state.TrainState):
         extra_args = {name: kwargs[name] for name in kwargs.keys() - fields}
         replaced = {name: kwargs[name] for name in kwargs.keys() & fields}
         update = optax.with_extra_args_support(self.tx).update
-        if OVERWRITE_WITH_GRADIENT in grads and "grad_fn" in extra_args:
+        overwrites = _overwrites(grads)
+        if overwrites and "grad_fn" in extra_args:
             extra_args["grad_fn"] = _of_the_optimized(extra_args["grad_fn"], self.params)
-        if OVERWRITE_WITH_GRADIENT in grads and "prev_grads" in extra_args:
+        if overwrites and "prev_grads" in extra_args:
             extra_args["prev_grads"] = _optimized(extra_args["prev_grads"])
         params = _optimized(self.params)
         updates, opt_state = update(_optimized(grads), self.opt_state, params, **extra_args)
         params = optax.apply_updates(params, updates)
-        if OVERWRITE_WITH_GRADIENT in grads:
+        if overwrites:
             overwritten = grads[OVERWRITE_WITH_GRADIENT]
             params = {"params": params, OVERWRITE_WITH_GRADIENT: overwritten}
         return self.replace(
@@ -203,8 +204,12 @@ def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Ite
 
 def _optimized(tree: Any) -> Any:
     """The part that the optimizer moves: all but what Flax overwrites with its gradient."""
-    overwritten = isinstance(tree, Mapping) and OVERWRITE_WITH_GRADIENT in tree
-    return tree["params"] if overwritten else tree
+    return tree["params"] if _overwrites(tree) else tree
+
+
+def _overwrites(tree: Any) -> bool:
+    """Whether a tree holds what Flax overwrites with its gradient; it may be any tree at all."""
+    return isinstance(tree, Mapping) and OVERWRITE_WITH_GRADIENT in tree
 
 
 def _of_the_optimized(grad_fn: GradFn, params: Any) -> GradFn:

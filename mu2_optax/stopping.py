@@ -72,7 +72,8 @@ def estimate_norm(state: Any) -> jax.Array:
       state: The state of an optimizer.
 
     Returns:
-      A scalar, in at least float32.
+      A scalar, in at least float32; the largest there is before the first step, where there is no
+      estimate yet (the first calls of :func:`mu2_optax.multi_steps`, or rejected steps).
 
     Examples:
       >>> import jax.numpy as jnp, optax, mu2_optax
@@ -86,7 +87,8 @@ def estimate_norm(state: Any) -> jax.Array:
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
-    return optax.tree.norm(widened(find_estimate(state).d))
+    holder = find_estimate(state)
+    return _if_known(holder.t >= 1, optax.tree.norm(widened(holder.d)))
 
 
 def gradient_bound(state: Any) -> jax.Array:
@@ -120,8 +122,7 @@ def gradient_bound(state: Any) -> jax.Array:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     known = find_estimate(state).t >= 2
-    bound = estimate_norm(state) + jnp.sqrt(error_bar(state).error)
-    return jnp.where(known, bound, jnp.finfo(bound.dtype).max)
+    return _if_known(known, estimate_norm(state) + jnp.sqrt(error_bar(state).error))
 
 
 def run_until(
@@ -156,7 +157,8 @@ def run_until(
       max_steps: The largest number of steps; a number or a tracer. More than there are stacked
         batches is an error, if it can be seen; a tracer's run ends with the batches.
       patience: For how many steps in a row the norm must be small. One small norm may be chance,
-        above all in the first steps, where the estimate is as noisy as a gradient.
+        above all in the first steps, where the estimate is as noisy as a gradient. It counts calls
+        of ``step``: with :func:`mu2_optax.multi_steps` take a multiple of ``every``.
       norm: A function from the state to the number that is compared; by default the norm of d.
 
     Returns:
@@ -197,7 +199,7 @@ def run_until(
 
     def body(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         params, state, count, small, _ = carry
-        params, state = step(params, state, batch_at(count))
+        params, state = _pair(step(params, state, batch_at(count)))
         value = norm(state)
         small = jnp.where(value <= tolerance, small + 1, 0)
         return params, state, count + 1, small, value
@@ -262,8 +264,24 @@ class NormBelow:
         return self.reason is not None
 
 
+def _if_known(known: jax.Array, norm: jax.Array) -> jax.Array:
+    """The norm, or the largest number there is, so that nothing stops for what is not known."""
+    return jnp.where(known, norm, jnp.finfo(norm.dtype).max)
+
+
 def _broken(count: jax.Array, value: jax.Array) -> jax.Array:
     return (count > 0) & ~jnp.isfinite(value)
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    """What a step has returned, checked."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        kind = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise ValueError(
+            f"`step` must return (params, state), got {kind}; drop the loss and other metrics: "
+            "`lambda params, state, batch: step(params, state, batch)[:2]`."
+        )
+    return result
 
 
 def _concrete(max_steps: Any) -> Any:

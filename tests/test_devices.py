@@ -68,6 +68,22 @@ def test_the_state_is_sharded_as_its_params_are(name):
         assert bytes_on_each_device(arrays) == {whole // 8}
 
 
+def test_a_jitted_init_shards_zeros_only_where_it_is_told_to():
+    tx = mu2_optax.mu2_sgd(0.1)
+    params = put(jnp.ones((8, 2)), PartitionSpec("all"))
+    state = jax.jit(tx.init)(params)
+    assert state.w.sharding.is_equivalent_to(params.sharding, 2)
+    assert state.d.sharding.is_fully_replicated
+    shardings = jax.tree.map(
+        lambda leaf: (
+            params.sharding if leaf.ndim else NamedSharding(all_devices(), PartitionSpec())
+        ),
+        jax.eval_shape(tx.init, params),
+    )
+    state = jax.jit(tx.init, out_shardings=shardings)(params)
+    assert state.d.sharding.is_equivalent_to(params.sharding, 2)
+
+
 def test_the_compiled_step_replicates_nothing():
     tx = OPTIMIZERS["mu2_sgd"]
     params, state, _ = distributed.train(1, tx)
@@ -299,6 +315,39 @@ def test_accumulation_on_an_explicit_mesh_keeps_the_sharding():
         found = jax.jit(grad_fn)(sharded, z)
         assert jax.typeof(found) == jax.typeof(sharded)
     np.testing.assert_allclose(found, grad_fn(x, z))
+
+
+@pytest.mark.parametrize(
+    "tx",
+    [
+        mu2_optax.mu2_auto(),
+        mu2_optax.mu2_extra_sgd(0.05, projection=mu2_optax.onto_l2_ball(2.0)),
+        mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(beta=mu2_optax.measured_beta())),
+        mu2_optax.multi_steps(mu2_optax.reject_nonfinite(mu2_optax.mu2_adamw(0.1)), 2),
+    ],
+    ids=["mu2_auto", "mu2_extra_sgd", "measured_beta", "wrappers"],
+)
+def test_a_matrix_that_is_sharded_on_an_explicit_mesh_moves_as_on_one_device(tx):
+    grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2 + 0.1 * x**4))
+    noise = jax.random.normal(jax.random.key(0), (8, 4, 8))
+
+    @jax.jit
+    def train(x, batches):
+        def step(carry, batch):
+            x, state = carry
+            grads = grad_fn(x, batch)
+            updates, state = tx.update(grads, state, x, grad_fn=grad_fn, batch=batch)
+            return (optax.apply_updates(x, updates), state), None
+
+        return jax.lax.scan(step, (x, tx.init(x)), batches)[0][0]
+
+    x = jnp.ones((4, 8))
+    mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
+    with jax.set_mesh(mesh):
+        sharded = jax.device_put(x, NamedSharding(mesh, PartitionSpec(None, "all")))
+        found = train(sharded, jax.device_put(noise, NamedSharding(mesh, PartitionSpec())))
+        assert jax.typeof(found) == jax.typeof(sharded)
+    np.testing.assert_allclose(found, train(x, noise), rtol=1e-5, atol=1e-6)
 
 
 def run(script, *args, devices=1):

@@ -125,10 +125,93 @@ def test_a_power_that_is_a_schedule():
         m.polynomial_momentum(lambda count: 1.0)
 
 
-@pytest.mark.parametrize("offset", [-2, -1.5, float("nan")])
-def test_offsets_that_make_weights_negative(offset):
-    with pytest.raises(ValueError, match=r"`offset` must be at least -1, got"):
+@pytest.mark.parametrize("offset", [-2, -1.5, float("nan"), float("inf")])
+def test_offsets_that_make_weights_negative_or_nan(offset):
+    with pytest.raises(ValueError, match=r"`offset` must be finite and at least -1, got"):
         m.linear_momentum(offset)
+
+
+@pytest.mark.parametrize("offset", ["1", None, lambda count: 1.0])
+def test_an_offset_that_is_no_number(offset):
+    with pytest.raises(TypeError, match=r"`offset` must be a number, got"):
+        m.linear_momentum(offset)
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    {
+        "learning_rate": m.mu2_sgd,
+        "beta": m.corrected_momentum,
+        "offset": m.linear_momentum,
+        "power": m.polynomial_momentum,  # two powers were one for each of two tensors
+        "radius": m.onto_l2_ball,
+    }.items(),
+)
+def test_an_array_in_the_place_of_a_number(name, make):
+    pair = jnp.array([0.1, 0.2])
+    with pytest.raises(ValueError, match=rf"`{name}` must be a single number, got an array of"):
+        make(pair)
+    with pytest.raises(ValueError, match=rf"`{name}` must be a single number, got an array of"):
+        jax.jit(lambda values: jnp.zeros(len([make(values)])))(pair)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda schedule: m.mu2_sgd(0.1, m.fixed_momentum(beta=schedule)),
+        lambda schedule: m.mu2_sgd(0.1, m.fixed_momentum(gamma=schedule)),
+        lambda schedule: m.mu2_sgd(0.1, m.weighted_momentum(schedule)),
+        lambda schedule: m.mu2_extra_sgd(schedule),
+        lambda schedule: m.query_ahead(m.anytime_sgd(0.1, m.linear_momentum()), schedule),
+    ],
+    ids=["beta", "gamma", "alpha", "learning_rate", "share"],
+)
+@pytest.mark.parametrize("length", [1, 2])
+def test_a_schedule_that_returns_an_array(make, length):
+    with pytest.raises(ValueError, match=r"`the value of a schedule` must be a single number, got"):
+        update(make(lambda count: jnp.full(length, 0.5)))
+
+
+@pytest.mark.parametrize("make", [m.mu2_sgd, lambda rate: m.projected(optax.sgd(rate), dict)])
+def test_a_rate_that_would_change_the_shape_of_a_scalar(make):
+    params = {"scale": jnp.ones(())}
+    tx = make(lambda count: jnp.array([0.1]))
+    with pytest.raises(ValueError, match=r"`the step of `inner`` must have the structure and shap"):
+        tx.update(params, tx.init(params), params, prev_grads=params)
+
+
+def test_an_error_bar_beside_a_beta_that_has_one():
+    with pytest.raises(TypeError, match=r"`beta` must be a number or a schedule, got _Measured"):
+        m.with_error_bar(m.measured_beta())
+
+
+@pytest.mark.parametrize("make", [m.mu2_sgd, lambda rate, **mask: m.mu2(optax.sgd(rate), **mask)])
+def test_a_mask_of_a_decay_that_is_not_there(make):
+    with pytest.raises(ValueError, match=r"`mask` must come with `weight_decay`, got .*freeze`"):
+        make(0.1, mask={"layer": True})
+
+
+STATES = {
+    **OPTIMIZERS,
+    "mu2_auto": m.mu2_auto(),
+    "reject_nonfinite": m.reject_nonfinite(m.mu2_sgd(0.1)),
+    "multi_steps": m.multi_steps(m.mu2_sgd(0.1), 2),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in STATES if name != "storm"])  # a chain of Optax's
+def test_a_state_that_is_none(name):
+    tx = STATES[name]
+    for state in (PARAMS, optax.adam(0.1).init(PARAMS)):  # swapped with params; of another one
+        with pytest.raises(TypeError, match=r"`state` must be the \w+State that `init` makes, got"):
+            update(tx, state=state)
+
+
+@pytest.mark.parametrize("tx", STATES.values(), ids=STATES)
+def test_a_state_of_params_of_other_shapes(tx):
+    params = {"layer": {"w": jnp.ones((2, 3)), "b": jnp.zeros(())}}  # it would be broadcast
+    with pytest.raises(ValueError, match=r"`params` must have the structure of the params given"):
+        update(tx, grads=params, params=params)
 
 
 def test_weights_that_are_no_schedule():

@@ -172,6 +172,16 @@ def test_keeps_the_operators_shape_and_at_least_float32():
     assert jax.tree.map(jnp.result_type, state) == jax.tree.map(jnp.result_type, after)
 
 
+def test_the_state_of_an_eager_update_survives_the_donation_of_the_params():
+    tracked = corrected_estimate(loss, 0.1)
+    params = jnp.zeros(3)
+    state = tracked.init(params, 0)
+    _, state = tracked.update(state, params, 0)
+    params = jax.jit(lambda x: x + 1, donate_argnums=0)(params)
+    assert not state.x.is_deleted()
+    tracked.update(state, params, 1)
+
+
 def test_bad_arguments_say_what_is_wrong():
     with pytest.raises(ValueError, match=r"`beta` must lie in \[0, 1\], got 2"):
         corrected_estimate(loss, 2)
@@ -183,7 +193,11 @@ def test_bad_arguments_say_what_is_wrong():
     state = tracked.init(jnp.ones(3), 1.0)
     with pytest.raises(ValueError, match="`params` must have the structure of the params given to"):
         tracked.update(state, jnp.ones(4), 1.0)
+    with pytest.raises(TypeError, match="`state` must be the CorrectedEstimateState that `init`"):
+        tracked.update(jnp.ones(3), state, 1.0)
     with pytest.raises(ValueError, match=r"`operator\(params, batch\)` must have the structure"):
         tracked.update(state, jnp.ones(3), jnp.ones((2, 1)))
+    with pytest.raises(ValueError, match=r"`batch` must be a pair \(key, batch\), got int"):
+        hessian_diagonal(GRAD)(jnp.ones(3), 0)
     with pytest.raises(ValueError, match="`vector` must have the structure"):
         hessian_vector_product(GRAD, jnp.ones(2))(jnp.ones(3), 0)

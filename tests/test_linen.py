@@ -220,6 +220,16 @@ def test_what_flax_overwrites_with_its_gradient_is_not_moved_by_the_optimizer(gi
         np.testing.assert_array_equal(state.params[OVERWRITE_WITH_GRADIENT]["scale"], number + 1.0)
 
 
+def test_params_may_be_any_tree():
+    for params in (jnp.ones(3), [jnp.ones(3)], (jnp.ones(3), None)):
+        tx = mu2_optax.mu2_sgd(0.5)
+        state = mu2_optax.linen.TrainState.create(apply_fn=None, params=params, tx=tx)
+        square = lambda params: sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(params))
+        _, grads, again = mu2_optax.linen.value_and_grad(square)(state.params)
+        state = state.apply_gradients(grads=grads, **again)
+        np.testing.assert_allclose(jax.tree.leaves(state.params)[0], 0.9)  # x + 0.1 (w - x), w = 0
+
+
 def test_a_misspelled_field_is_an_error():
     params = {"w": jnp.ones(2)}
     state = mu2_linen.TrainState.create(apply_fn=None, params=params, tx=optax.sgd(0.1))

@@ -221,6 +221,15 @@ def test_w_and_x_stay_in_the_set_and_the_error_shrinks():
 LINEAR = mu2_optax.linear_momentum(1)
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if "around" not in case])
+def test_a_leaf_without_numbers_changes_nothing(case):
+    oracle, _ = CASES[case]
+    d = {"a": jnp.array([[3.0, -4.0], [1.0, 0.5], [0.0, 2.0]]), "b": jnp.arange(4.0)}
+    found = oracle({**d, "none": jnp.zeros((0, 3))})
+    jax.tree.map(np.testing.assert_array_equal, found, {**oracle(d), "none": jnp.zeros((0, 3))})
+    assert oracle({}) == {}
+
+
 @pytest.mark.parametrize("case", ["l2 around", "per tensor", "l1", "spectral newton-schulz"])
 def test_an_oracle_works_as_inner_under_jit(case):
     oracle, projection = CASES[case]

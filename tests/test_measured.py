@@ -204,6 +204,15 @@ def test_the_noise_scale_of_a_known_problem():
     assert float(mu2_optax.noise_scale(state)) == pytest.approx(40, rel=0.15)
 
 
+def test_the_noise_scale_is_not_known_after_one_step():
+    tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
+    params = jnp.zeros(2)
+    state = tx.init(params)
+    assert float(mu2_optax.noise_scale(state)) == np.inf
+    _, state = tx.update(jnp.ones(2), state, params, prev_grads=jnp.ones(2))
+    assert float(mu2_optax.noise_scale(state)) == np.inf
+
+
 def test_a_gradient_that_drowns_in_its_error_has_an_infinite_noise_scale():
     tx = mu2_optax.corrected_momentum(mu2_optax.measured_beta())
     state, _ = feed(tx, jnp.zeros(1), [(jnp.ones(1),) * 2, (-jnp.ones(1),) * 2])

@@ -84,9 +84,22 @@ def test_what_needs_a_point_that_is_not_known_yet_is_refused():
     two = optax.chain(mu2_optax.corrected_momentum(0.1), mu2_optax.corrected_momentum(0.1))
     with pytest.raises(ValueError, match=r"at most one corrected momentum .* got a state with Co"):
         multi_steps(two, 2).init(split(X1))
+    tx, params = multi_steps(mu2_optax.mu2_auto(), 2), split(X1)
+    with pytest.raises(ValueError, match=r"`inner` must need no gradient .* use `accumulate`"):
+        tx.update(params, tx.init(params), params, grad_fn=grad_fn, batch=())
     for every in (0, 1.5, True):
         with pytest.raises(ValueError, match="`every` must be an integer of at least 1"):
             multi_steps(mu2_sgd(0.1), every)
+
+
+def test_a_part_is_frozen_around_it_and_not_inside():
+    params, mask = {"a": jnp.ones(2), "b": jnp.ones(())}, {"a": False, "b": True}
+    tx = mu2_optax.multi_steps(mu2_optax.freeze(mu2_optax.mu2_sgd(0.1), mask), 2)
+    with pytest.raises(ValueError, match=r"Put `freeze` around `multi_steps`: `freeze\(multi_st"):
+        tx.init(params)
+    tx = mu2_optax.freeze(mu2_optax.multi_steps(mu2_optax.mu2_sgd(0.1), 2), mask)
+    updates, _ = tx.update(params, tx.init(params), params, prev_grads=params)
+    assert jax.tree.map(jnp.shape, updates) == jax.tree.map(jnp.shape, params)
 
 
 def test_the_extra_args_are_needed_in_every_call():

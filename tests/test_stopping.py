@@ -249,3 +249,35 @@ def test_bad_arguments_say_what_is_wrong():
     with pytest.raises(ValueError, match="`tolerance`"):
         NormBelow(float("nan"))
     assert stopping.StopReason.TOLERANCE == 0
+
+
+@pytest.mark.parametrize("how", ["multi_steps", "reject_nonfinite"])
+def test_nothing_stops_before_there_is_an_estimate(how):
+    """d is zero until the first step; that is no small gradient."""
+    grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
+    if how == "multi_steps":
+        tx = mu2_optax.multi_steps(mu2_optax.mu2_sgd(0.1), every=16)
+    else:
+        tx = mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1), max_consecutive=100)
+    batch = jnp.full(2, jnp.nan if how == "reject_nonfinite" else 0.0)
+
+    def step(params, state, batch):
+        grads = grad_fn(params, batch)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        return optax.apply_updates(params, updates), state
+
+    params = jnp.ones(2)
+    result = stopping.run_until(
+        step, params, tx.init(params), lambda count: batch, tolerance=0.1, max_steps=15, patience=2
+    )
+    assert int(result.reason) == stopping.StopReason.MAX_STEPS
+    assert not stopping.NormBelow(0.1, patience=1)(tx.init(params))
+
+
+def test_a_step_that_returns_the_loss_too_says_so():
+    tx = mu2_optax.mu2_sgd(0.1)
+    step = lambda params, state, batch: (params, state, 0.0)
+    with pytest.raises(ValueError, match=r"`step` must return \(params, state\), got 3 values"):
+        stopping.run_until(
+            step, jnp.ones(2), tx.init(jnp.ones(2)), jnp.ones(9), tolerance=0.1, max_steps=9
+        )

@@ -183,6 +183,15 @@ def test_noise_estimates_match_exact_sample_statistics():
     assert float(found) == pytest.approx(0, abs=1e-5)  # rounding of Hessians of norm 1
 
 
+def test_the_noise_of_complex_and_mixed_params_is_a_real_number():
+    loss = lambda x, z: 0.5 * jnp.abs(x["c"] - z) ** 2 + 0.5 * (x["r"] - jnp.real(z)) ** 2
+    z = np.array([1 + 1j, 2, 3 - 2j], np.complex64)
+    params = {"c": jnp.zeros((), jnp.complex64), "r": jnp.zeros(())}
+    found = theory.measure_gradient_variance(jax.grad(loss), params, jnp.asarray(z))
+    assert jnp.isrealobj(found)
+    assert float(found) == pytest.approx(np.var(z, ddof=1) + np.var(z.real, ddof=1), rel=1e-5)
+
+
 def test_a_measured_rate_needs_no_tuning():
     # from the data alone to a rate: projected mu2_extra_sgd then converges on least squares
     L = theory.measure_sample_smoothness(square_grad, PARAMS, SQUARES, KEY)

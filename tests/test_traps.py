@@ -102,6 +102,12 @@ def test_accumulation_keeps_the_memory_of_one_microbatch():
     assert temporary_bytes(64) < 1.5 * temporary_bytes(2)
 
 
+def test_the_mean_of_integers_is_no_integer():
+    correct = mu2_optax.accumulate(lambda params, batch: jnp.sum(batch > 0))
+    found = correct(None, jnp.array([[1.0, -1.0], [1.0, 1.0]]))
+    assert float(found) == 1.5
+
+
 def test_accumulation_sums_in_float32():
     """300 gradients of 1 and a sum in bfloat16, which stands still at 256."""
     grad = lambda params, batch: batch.astype(jnp.bfloat16)

@@ -13,6 +13,7 @@ from mu2_optax._checks import (
     check_like,
     check_nonnegative,
     check_params,
+    check_single,
 )
 from mu2_optax._sharding import left_to_partitioner
 from mu2_optax._trees import add, cast_like, gathered, inverse_or_zero, scaled, widened
@@ -197,13 +198,16 @@ def spectral_ball(
 
 def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
     """The oracle that maps d to c - r u(d), for a ``direction_of`` u that ignores scale."""
+    check_single("radius", radius)
     check_nonnegative("radius", radius, "pass a number such as 1.0.")
     if center is not None:
         check_params(center)
 
     def oracle(direction: Any) -> Any:
         d = widened(direction)
-        largest = jnp.max(gathered(jax.tree.map(lambda a: jnp.max(jnp.abs(a)), d)))
+        if not any(leaf.size for leaf in jax.tree.leaves(d)):
+            return direction  # a tree without numbers is its own only point
+        largest = jnp.max(gathered(jax.tree.map(_largest, d)))
         d = scaled(inverse_or_zero(largest), d)  # no norm below can over- or underflow
         unit = left_to_partitioner(direction_of)(d)
         vertex = scaled(jnp.where(jnp.isfinite(largest), -radius, jnp.nan), unit)
@@ -213,6 +217,11 @@ def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
         return cast_like(vertex, direction)
 
     return oracle
+
+
+def _largest(leaf: jax.Array) -> jax.Array:
+    """The largest absolute value in a leaf; 0 for a leaf without numbers."""
+    return jnp.max(jnp.abs(leaf), initial=0)
 
 
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:

@@ -1,5 +1,6 @@
 """The sweep: every cell of the grid, one way through."""
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +69,7 @@ def run_grid(
       The result.
     """
     devices = _check_options(strategy, chunk_size, devices, minutes)
+    _check_context(context)
     deadline = inf if minutes is None else time.monotonic() + 60 * minutes
     with closing(Progress(int(np.prod(grid.shape)), label, progress)) as bar:
         bar.note("tracing")
@@ -145,6 +147,17 @@ def _in_a_line(error: Exception) -> str:
     """An error's type and the last line of its text; XLA's own traceback comes before it."""
     lines = str(error).strip().splitlines() or ["no message"]
     return f"{type(error).__name__}: {lines[-1].strip()}"
+
+
+def _check_context(context: Mapping[str, Any] | None) -> None:
+    """Requires what a file can hold, before anything is run and not when it is saved."""
+    try:
+        json.dumps(dict(context or {}), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`context` must hold strings, finite numbers, lists and dicts of them, got "
+            f"{context!r} ({error}); use `.item()` of a NumPy or JAX scalar."
+        ) from error
 
 
 def _check_options(

@@ -80,7 +80,7 @@ def _axis(name: str, values: Any) -> npt.NDArray[np.float64]:
     """The values of one axis as float64, checked."""
     label = "`learning_rates`" if name == LEARNING_RATE else f"axis `{name}`"
     try:
-        array = np.atleast_1d(np.asarray(values, dtype=np.float64))
+        array = np.atleast_1d(_as_float64(values))
     except (TypeError, ValueError):
         raise TypeError(
             f"{label} must be numbers, got {values!r}; pass a list such as [0.01, 0.1, 1.0]."
@@ -92,6 +92,17 @@ def _axis(name: str, values: Any) -> npt.NDArray[np.float64]:
     if name == LEARNING_RATE and (array < 0).any():
         raise ValueError(f"{label} must not be negative, got {array.min():g}.")
     return _distinct(label, array)
+
+
+def _as_float64(values: Any) -> npt.NDArray[np.float64]:
+    """Real numbers in float64; those of float32 as the decimal numbers that they print as.
+
+    So the 0.1 of ``jnp.logspace`` is the 0.1 of a list, and merging finds them equal.
+    """
+    array = np.asarray(values)
+    if np.iscomplexobj(array):
+        raise TypeError("complex numbers")
+    return np.asarray(array.astype(str) if array.dtype == np.float32 else array, dtype=np.float64)
 
 
 def _seeds(seeds: Any) -> npt.NDArray[np.int64]:

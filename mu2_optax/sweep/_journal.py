@@ -97,10 +97,10 @@ class Journal:
     def _append(self, line: Mapping[str, Any]) -> None:
         header, self._header = self._header, None
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
-            for item in (header, line) if header else (line,):
-                file.write(json.dumps(item, allow_nan=False).encode() + b"\n")
-            file.flush()
+        items = (header, line) if header else (line,)
+        text = "".join(json.dumps(item, allow_nan=False) + "\n" for item in items)
+        with self._path.open("ab", buffering=0) as file:  # in one piece, beside another process
+            file.write(text.encode())
             os.fsync(file.fileno())
 
     def _read(self, header: dict[str, Any]) -> None:
@@ -120,21 +120,12 @@ class Journal:
             raise JournalError(
                 f"{self._path} is not the journal of a sweep ({error}); choose another file."
             ) from error
-        for key, mine in header.items():
-            if first.get(key) != mine and key == "program":
-                raise JournalError(
-                    f"{self._path} was recorded by another program: `train`, an array that it "
-                    "closes over, or the version of JAX has changed since; resume with what it was,"
-                    " or choose another file."
-                )
-            if first.get(key) != mine:
-                raise JournalError(
-                    f"{self._path} belongs to another sweep: its {key} is {first.get(key)}, here "
-                    f"it is {mine}; resume with the same arguments, or choose another file."
-                )
+        self._compare(first, header)
         self._header = None
         for line in lines:
-            if "cell" in line:
+            if "format" in line:  # of a process that began at the same time
+                self._compare(line, header)
+            elif "cell" in line:
                 point, seed = line["cell"]
                 self.cells[point, seed] = self._outcome(line)
             else:
@@ -142,6 +133,22 @@ class Journal:
                     name: jax.ShapeDtypeStruct(shape, np.dtype(dtype))
                     for name, (dtype, shape) in line["metrics"].items()
                 }
+
+    def _compare(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
+        """Requires a recorded header to be that of this sweep."""
+        for key, mine in header.items():
+            theirs = recorded.get(key)
+            if theirs != mine and key == "program":
+                raise JournalError(
+                    f"{self._path} was recorded by another program: `train`, an array that it "
+                    "closes over, or the version of JAX has changed since; resume with what it was,"
+                    " or choose another file."
+                )
+            if theirs != mine:
+                raise JournalError(
+                    f"{self._path} belongs to another sweep: its {key} is {theirs}, here it is "
+                    f"{mine}; resume with the same arguments, or choose another file."
+                )
 
     def _outcome(self, line: Mapping[str, Any]) -> Outcome:
         if "error" in line:

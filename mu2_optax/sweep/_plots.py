@@ -1,5 +1,6 @@
 """Pictures of sweeps: a metric against the learning rate, and against steps."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ def plot_sweep(
     """Draws a metric's final value against the learning rate, a line for each result.
 
     The line is the mean over seeds, the band goes from the worst seed to the best. A rate at which
-    a seed diverged has no point on the line; a cross at the worse edge of the picture marks it.
+    a seed diverged has no point on the line; a cross at the worse edge of the picture marks it. The
+    axis of the rates is logarithmic; a rate of 0 is left out, with a warning.
 
     Args:
       results: A result, a list of results with distinct labels, or a dict of them by label.
@@ -52,6 +54,12 @@ def plot_sweep(
                 f"{list(result.axes)}; fix the others with `result.select(...)`."
             )
         order = np.argsort(result.learning_rates)
+        if (result.learning_rates == 0).any():
+            order = order[1:]
+            warnings.warn(
+                "the learning rate 0 has no place on a logarithmic axis and is not drawn",
+                stacklevel=2,
+            )
         rates = result.learning_rates[order]
         values, finished = result.final(metric)[order], result.finished[order]
         diverged = (finished & ~np.isfinite(values)).any(axis=1)

@@ -47,8 +47,10 @@ def trace(train: Callable[..., Mapping[str, Any]], grid: Grid) -> Traced:
     Raises:
       TypeError: If ``train`` cannot take the arguments, or returns something else than a dict of
         numeric arrays.
+      ValueError: If a value of the grid is lost in JAX's default precision.
     """
     check_signature(train, grid)
+    check_precision(grid)
 
     def cell(seed: Any, point: Any) -> tuple[Any, ...]:
         arrays = checked_metrics(call(train, grid, point, jax.random.key(seed)), grid)
@@ -56,8 +58,33 @@ def trace(train: Callable[..., Mapping[str, Any]], grid: Grid) -> Traced:
         return tuple(arrays.values())
 
     names: list[str] = []
-    closed, shapes = jax.make_jaxpr(cell, return_shape=True)(*arguments(grid, (), ()))
+    try:
+        closed, shapes = jax.make_jaxpr(cell, return_shape=True)(*arguments(grid, (), ()))
+    except jax.errors.JAXTypeError as error:
+        error.add_note(
+            "`train` must be JAX code from start to end, because it is traced once for the whole "
+            'grid; strategy="python" runs an ordinary function.'
+        )
+        raise
     return Traced(closed, dict(zip(names, shapes, strict=True)))
+
+
+def check_precision(grid: Grid) -> None:
+    """Requires values that are told apart in JAX's default precision.
+
+    Raises:
+      ValueError: If a value becomes 0, infinite or the same as another.
+    """
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    for name, axis in grid.axes.items():
+        with np.errstate(over="ignore"):
+            passed = axis.astype(dtype)
+        lost = ~np.isfinite(passed) | ((passed == 0) & (axis != 0))
+        if lost.any() or len(np.unique(passed)) < len(passed):
+            raise ValueError(
+                f"the values of `{name}` must be different numbers in {dtype}, in which they are "
+                f"passed, got {axis.tolist()}; space them out, or turn on jax_enable_x64."
+            )
 
 
 def arguments(grid: Grid, seeds: tuple[int, ...], points: tuple[int, ...]) -> tuple[Any, ...]:

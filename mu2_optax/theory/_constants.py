@@ -18,7 +18,15 @@ from mu2_optax._checks import (
     check_params,
 )
 from mu2_optax._same_sample import GradFn, accumulate
-from mu2_optax._trees import add, inverse_or_zero, scaled, subtract, widened
+from mu2_optax._trees import (
+    add,
+    cast_like,
+    inner_product,
+    inverse_or_zero,
+    scaled,
+    subtract,
+    widened,
+)
 from mu2_optax.estimates import hessian_vector_product
 
 
@@ -138,11 +146,12 @@ def measure_gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax
         k, mean, total = carry
         grads = grad_fn(x, sample)
         check_gradient("grad_fn(params, sample)", grads, params)
+        grads = cast_like(grads, x)
         away = subtract(grads, mean)
-        mean = jax.tree.map(lambda m, a: m + a / k, mean, away)
-        return (k + 1, mean, total + optax.tree.vdot(away, subtract(grads, mean))), None
+        mean = add(mean, scaled(1 / k, away))
+        return (k + 1, mean, total + inner_product(away, subtract(grads, mean))), None
 
-    zero = jnp.zeros([], jax.tree.leaves(x)[0].dtype)
+    zero = jnp.zeros([], float)
     start = (zero + 1, jax.tree.map(jnp.zeros_like, x), zero)
     (_, _, total), _ = jax.lax.scan(add_sample, start, samples)
     return total / (count - 1)

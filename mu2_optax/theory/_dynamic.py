@@ -14,6 +14,7 @@ import optax
 from mu2_optax._checks import (
     check_callable,
     check_iterations,
+    check_keyed,
     check_params,
     check_steps,
     check_transform,
@@ -76,6 +77,7 @@ def dynamic_batches(grad_fn: GradFn, sample: Sample) -> GradFn:
     check_callable("sample", sample, "lambda key: jax.random.normal(key, (8,))")
 
     def mean(params: Any, batch: Any) -> Any:
+        check_keyed("count", batch)
         key, count = batch
         check_steps("count", count)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sweep.conftest import make_cnn, make_logistic
 
-from mu2_optax.sweep import SweepInterrupted, _layout, sweep
+from mu2_optax.sweep import SweepInterrupted, _layout, merge, sweep
 from mu2_optax.sweep._layout import choose_layout
 from mu2_optax.sweep._threads import run_blocks
 
@@ -306,6 +306,11 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
         (lambda: sweep(ok, [-1.0], 1), ValueError, "must not be negative, got -1"),
         (lambda: sweep(ok, [np.nan], 1), ValueError, "must be finite"),
         (lambda: sweep(ok, [0.1, 0.1], 1), ValueError, r"must not repeat a value, got 0.1"),
+        (lambda: sweep(ok, np.array([1j]), 1), TypeError, "must be numbers"),
+        (lambda: sweep(ok, [0.1, 0.1 + 1e-12], 1), ValueError, "different numbers in float32"),
+        (lambda: sweep(ok, [1e-60], 1), ValueError, "different numbers in float32.*got .1e-60"),
+        (lambda: sweep(ok, [1e39], 1), ValueError, "different numbers in float32"),
+        (lambda: sweep(ok, [1], 1, context={"n": np.int64(1)}), TypeError, "`context` must hold"),
         (lambda: sweep(ok, {}, 1), ValueError, "at least one axis"),
         (lambda: sweep(ok, {"key": [1]}, 1), ValueError, "got 'key'"),
         (lambda: sweep(ok, {"beta": [1]}, 1), TypeError, r"train\(beta, key\).*learning_rate"),
@@ -327,3 +332,15 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
 def test_bad_input_names_the_argument_and_the_rule(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+def test_rates_of_a_float32_array_are_the_decimal_numbers_that_they_print_as():
+    found = sweep(ok, jnp.array([0.1, 0.3]), 1, progress=False)
+    assert found.learning_rates.tolist() == [0.1, 0.3]
+    assert merge(found, sweep(ok, [0.1, 0.3], 1, progress=False)).shape == (2, 1)
+
+
+def test_a_train_that_is_no_jax_code_is_told_of_the_strategy_python():
+    with pytest.raises(TypeError) as error:
+        sweep(lambda learning_rate, key: {"a": float(learning_rate)}, [1], 1, progress=False)
+    assert 'strategy="python"' in error.value.__notes__[-1]

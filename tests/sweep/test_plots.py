@@ -64,6 +64,14 @@ def test_a_diverged_rate_is_a_cross_and_no_point(drawn, tmp_path):
     assert "diverged" in [text.get_text() for text in drawn[0].legends[0].get_texts()]
 
 
+def test_a_rate_of_zero_is_left_out_with_a_warning(drawn, tmp_path):
+    swept = result("a", [[1, 3], [2, 4]])
+    swept.axes["learning_rate"][1] = 0.0
+    with pytest.warns(UserWarning, match="the learning rate 0 has no place on a logarithmic axis"):
+        plot_sweep(swept, "loss", tmp_path / "p")
+    assert lines(drawn[0])["a"].get_ydata().tolist() == [2]
+
+
 def test_unfinished_cells_are_left_out_and_not_marked(drawn, tmp_path):
     partial = result("a", [[1, np.nan], [np.nan, np.nan]])
     partial.finished[:] = [[True, False], [False, False]]

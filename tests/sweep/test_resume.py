@@ -56,6 +56,22 @@ def test_resuming_runs_only_what_is_missing_and_gives_the_same_result(tmp_path):
     assert calls == []
 
 
+def test_two_processes_that_began_at_the_same_time_leave_one_journal(tmp_path):
+    path, other = tmp_path / "j.jsonl", tmp_path / "other.jsonl"
+    train = lambda learning_rate, key: {"loss": 2 * learning_rate}
+    run = lambda path, **more: sweep(
+        train, RATES, 2, strategy="python", progress=False, resume=path, **more
+    )
+    run(path)
+    whole = path.read_text()
+    path.write_text(whole + whole)  # each found no file, wrote a header and ran every cell
+    np.testing.assert_array_equal(run(path).metrics["loss"], 2 * np.repeat(RATES, 2).reshape(3, 2))
+    run(other, label="another")
+    path.write_text(whole + other.read_text())
+    with pytest.raises(ValueError, match="belongs to another sweep: its label is another"):
+        run(path)
+
+
 def test_a_cell_that_failed_is_not_run_again(tmp_path):
     path = tmp_path / "j.jsonl"
     train, _ = counted(lambda rate: rate == 2)

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mu2_optax.sweep._command.options import UsageError, choose, import_train
 from mu2_optax.sweep._command.tasks import METRICS, TASKS
 from mu2_optax.sweep._grid import Grid, make_grid
 from mu2_optax.sweep._mode import Mode
+from mu2_optax.sweep._tracing import check_precision
 
 Train = Callable[..., Any]
 
@@ -46,10 +48,17 @@ def make_plan(options: argparse.Namespace) -> Plan:
     """
     if options.function and options.task:
         raise UsageError("give --task or a function of your own, not both.")
-    if options.radius is not None and not options.radius > 0:
-        raise UsageError(f"--radius must be positive, got {options.radius:g}.")
+    if options.function and options.data:
+        raise UsageError("--data is the folder of a built-in task; a function reads its own data.")
+    if options.radius is not None and not 0 < options.radius < inf:
+        raise UsageError(f"--radius must be positive and finite, got {options.radius:g}.")
+    by_hand = options.strategy == "python"
+    if by_hand and options.chunk_size is not None:
+        raise UsageError("--chunk-size does not apply to --strategy python: one cell at a time.")
     try:
         grid = make_grid(options.lrs, options.seeds)
+        if not by_hand:
+            check_precision(grid)
     except ValueError as error:
         raise UsageError(str(error)) from error
     name, trains, radius = _own_task(options) if options.function else _built_in_task(options)

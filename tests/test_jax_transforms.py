@@ -1,0 +1,88 @@
+"""A step inside other transforms of JAX: differentiated, nested, held back, cut in two."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import reference
+from problems import grad_fn, join, loss, numpy_grad, samples, split, x64
+
+import mu2_optax as m
+
+X1 = np.linspace(-0.5, 0.5, 5)
+ZS = samples(12)
+
+
+def step(tx, params, state, batch):
+    grads = grad_fn(params, batch)
+    updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+    return optax.apply_updates(params, updates), state
+
+
+def train(tx, x, batches):
+    params = split(x)
+    move = lambda carry, batch: (step(tx, *carry, batch), None)
+    return jax.lax.scan(move, (params, tx.init(params)), batches)[0][0]
+
+
+MEASURED = m.linear_momentum(beta=m.measured_beta())
+MAKERS = {
+    "mu2_sgd": m.mu2_sgd,
+    "measured_beta, guarded": lambda rate: m.reject_nonfinite(m.mu2_sgd(rate, MEASURED)),
+    "multi_steps": lambda rate: m.multi_steps(m.mu2_sgd(rate), 3),
+    "mu2_extra_sgd": m.mu2_extra_sgd,
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_gradient_through_a_run_is_that_of_finite_differences(name):
+    with x64():
+        x, batches, last = jnp.asarray(X1), jnp.asarray(ZS[:6]), jnp.asarray(ZS[6])
+        final = jax.jit(lambda rate: loss(train(MAKERS[name](rate), x, batches), last))
+        found, h = jax.grad(final)(0.05), 1e-6
+        np.testing.assert_allclose(found, (final(0.05 + h) - final(0.05 - h)) / (2 * h), rtol=1e-5)
+
+
+def test_seeds_around_rates_equal_the_oracle_in_every_lane():
+    rates, runs = [0.1, 0.3, 1.0], [ZS, ZS[::-1]]
+    point = lambda rate, batches: train(m.mu2_sgd(rate), jnp.asarray(X1, jnp.float32), batches)
+    lanes = jax.vmap(jax.vmap(point, (0, None)), (None, 0))
+    found = join(jax.jit(lanes)(jnp.array(rates), jnp.array(runs, jnp.float32)))
+    for i, zs in enumerate(runs):
+        for j, rate in enumerate(rates):
+            weights = reference.fixed(0.1, 0.9, len(zs))
+            points = reference.mu2_sgd(numpy_grad, X1, zs, rate, weights, lambda w: w, False)
+            np.testing.assert_allclose(found[i, j], points[-1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_step_in_a_branch_that_is_not_taken_leaves_no_trace(name):
+    tx, batches = MAKERS[name](0.05), jnp.asarray(ZS, jnp.float32)
+    x = jnp.asarray(X1, jnp.float32)
+
+    def perhaps(i, carry):
+        take = lambda: step(tx, *carry, batches[i])
+        return jax.lax.cond(i % 2 == 0, take, lambda: carry)
+
+    params = split(x)
+    carry = (params, tx.init(params))
+    found, _ = jax.jit(lambda: jax.lax.fori_loop(0, len(ZS), perhaps, carry))()
+    np.testing.assert_allclose(join(found), join(train(tx, x, batches[::2])), rtol=1e-5)
+
+
+def test_a_run_pickled_between_two_calls_of_a_step_goes_on_bit_for_bit():
+    tx = m.multi_steps(m.mu2_sgd(0.3, MEASURED), every=4)
+    move = jax.jit(lambda params, state, batch: step(tx, params, state, batch))
+    start = split(jnp.asarray(X1, jnp.float32))
+    ends = []
+    for cut in (None, 6):  # in the middle of the second step
+        params, state = start, tx.init(start)
+        for i, batch in enumerate(jnp.asarray(ZS, jnp.float32)):
+            if i == cut:
+                params, state = pickle.loads(pickle.dumps((params, state)))
+            params, state = move(params, state, batch)
+        ends.append((params, state))
+    jax.tree.map(np.testing.assert_array_equal, *ends)
