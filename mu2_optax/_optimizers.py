@@ -6,6 +6,7 @@ import jax
 import optax
 
 from mu2_optax._anytime import AnytimeState, anytime
+from mu2_optax._batches import Part
 from mu2_optax._checks import check_rate, check_transform, check_unit_interval
 from mu2_optax._corrected import CorrectedMomentumState, corrected_momentum
 from mu2_optax._inner import warn_of_momentum
@@ -59,6 +60,7 @@ def mu2(
     weighted_steps: bool = False,
     weight_decay: ScalarOrSchedule | None = None,
     mask: Any = None,
+    part: Part | None = None,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Double momentum around an Optax optimizer.
@@ -86,6 +88,8 @@ def mu2(
         for the λ of :func:`mu2_sgd` or ``optax.adamw`` pass ``learning_rate * λ``.
       mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
         default.
+      part: The samples that the correction is taken on, a share of the batch or a function; see
+        :func:`corrected_momentum`. The whole batch by default.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -115,7 +119,7 @@ def mu2(
         check_unit_interval("weight_decay", weight_decay)
         shrink = _negative(weight_decay)
         inner = optax.chain(inner, optax.add_decayed_weights(shrink, mask))
-    estimate = corrected_momentum(momentum.beta, state_dtype=state_dtype)
+    estimate = corrected_momentum(momentum.beta, part=part, state_dtype=state_dtype)
     average = anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
 
     def init(params: Any) -> Mu2State:
@@ -139,6 +143,7 @@ def mu2_sgd(
     weighted_steps: bool = False,
     weight_decay: ScalarOrSchedule | None = None,
     mask: Any = None,
+    part: Part | None = None,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""μ²-SGD, the paper's Algorithm 1: SGD with double momentum, two gradients a step.
@@ -165,6 +170,8 @@ def mu2_sgd(
         average. None by default.
       mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
         default.
+      part: The samples that the correction is taken on, a share of the batch or a function; see
+        :func:`corrected_momentum`. The whole batch by default.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -201,6 +208,7 @@ def mu2_sgd(
         momentum,
         projection=projection,
         weighted_steps=weighted_steps,
+        part=part,
         state_dtype=state_dtype,
     )
 
@@ -210,6 +218,7 @@ def storm(
     beta: ScalarOrSchedule | Weight,
     *,
     projection: Projection | None = None,
+    part: Part | None = None,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""STORM: SGD along the corrected momentum, without averaging; two gradients a step.
@@ -222,6 +231,8 @@ def storm(
       learning_rate: η, a number or a schedule.
       beta: β in [0, 1], a number or a schedule.
       projection: A function from tree to tree that projects params onto the feasible set.
+      part: The samples that the correction is taken on, a share of the batch or a function; see
+        :func:`corrected_momentum`. The whole batch by default.
       state_dtype: The dtype of d. By default that of the params, but at least float32.
 
     Returns:
@@ -236,7 +247,8 @@ def storm(
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
     check_rate("learning_rate", learning_rate)
-    tx = optax.chain(corrected_momentum(beta, state_dtype=state_dtype), optax.sgd(learning_rate))
+    estimate = corrected_momentum(beta, part=part, state_dtype=state_dtype)
+    tx = optax.chain(estimate, optax.sgd(learning_rate))
     return projected(tx, projection or (lambda tree: tree))
 
 

@@ -103,6 +103,12 @@ def scaled(weight: jax.Array, tree: Any) -> Any:
     return jax.tree.unflatten(structure, products)
 
 
+def mean_of_two(share: float, first: Any, second: Any) -> Any:
+    """``share`` of the first tree and the rest of the second, summed in float32 at least."""
+    mix = lambda a, b: share * a + (1 - share) * b
+    return cast_like(jax.tree.map(mix, widened(first), widened(second)), first)
+
+
 def squared_norms(tree: Any) -> jax.Array:
     """The squared L2 norm of each leaf, as a vector in the order of the leaves."""
     return gathered([jnp.sum(jnp.real(a * jnp.conj(a))) for a in jax.tree.leaves(tree)])

@@ -64,6 +64,14 @@ CASES = {
             optax.scale_by_schedule(lambda count: 1 / jnp.sqrt(1.0 + count)),
         )
     ),
+    "mu2_sgd part": Case(lambda learning_rate: m.mu2_sgd(learning_rate, part=lambda batch: batch)),
+    "mu2_extra_sgd part": Case(
+        lambda learning_rate: m.mu2_extra_sgd(
+            learning_rate, projection=BALL, part=lambda batch: batch
+        ),
+        0.1,
+        2e-4,
+    ),
     "storm": Case(lambda learning_rate: m.storm(learning_rate, 0.1)),
     "anytime_sgd": Case(
         lambda learning_rate: m.anytime_sgd(learning_rate, m.polynomial_momentum(3))
