@@ -29,14 +29,25 @@ PEERS = (
     "mu2_auto",
 )
 
-# Gradient evaluations of one step.
-GRADIENTS = dict.fromkeys((*PAPER, *PEERS), 1) | {
-    "mu2_sgd": 2,
-    "mu2_sgd_measured": 2,
-    "storm": 2,
-    "mu2_adam": 2,
-    "mu2_extra_sgd": 3,
+# Optimizers whose correction is taken on a share of the batch.
+SHARES = {
+    f"{name}_part_{parts}": 1 / parts
+    for name in ("mu2_sgd", "mu2_sgd_measured")
+    for parts in (2, 4, 8, 16)
 }
+
+# Gradient evaluations of one step.
+GRADIENTS = (
+    dict.fromkeys((*PAPER, *PEERS), 1)
+    | {
+        "mu2_sgd": 2,
+        "mu2_sgd_measured": 2,
+        "storm": 2,
+        "mu2_adam": 2,
+        "mu2_extra_sgd": 3,
+    }
+    | {name: 1 + share for name, share in SHARES.items()}
+)
 
 TITLES = {
     "mu2_sgd": "μ²-SGD",
@@ -57,6 +68,10 @@ TITLES = {
     "muon": "Muon",
     "mu2_auto": "mu2_auto",
 }
+TITLES |= {
+    name: f"{TITLES[name.partition('_part_')[0]]}, 1/{round(1 / share)}"
+    for name, share in SHARES.items()
+}
 
 
 def make_optimizer(
@@ -68,7 +83,7 @@ def make_optimizer(
     """Makes an optimizer of this module.
 
     Args:
-      name: One of ``PAPER`` and ``PEERS``.
+      name: One of ``PAPER``, ``PEERS`` and ``SHARES``, where the part is the gradient's matter.
       learning_rate: A number or a tracer; Prodigy, DoG, DoWG and D-Adapt multiply the rate they
         find by it, and ``mu2_auto`` the rate it starts with.
       momentum: The momenta of those that have them.
@@ -77,6 +92,7 @@ def make_optimizer(
     Returns:
       The optimizer; call it as ``tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)``.
     """
+    name = name.partition("_part_")[0]
     if name in PAPER:
         return make_paper_optimizer(name, learning_rate, momentum, projection)
     if name == "mu2_sgd_measured":

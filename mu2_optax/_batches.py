@@ -1,7 +1,7 @@
 """A part of a batch: some of its samples, chosen by a share or by a function."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -51,11 +51,31 @@ def check_share(name: str, share: Any) -> None:
         )
 
 
+def is_share(part: Part | None) -> TypeGuard[float]:
+    """Whether a part is given as a share that leaves something out."""
+    return part not in (None, 1) and not callable(part)
+
+
+def chosen_arguments(part: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """What a function makes of a loss's arguments, which must be arguments again."""
+    chosen = part(*args, **kwargs)
+    if not isinstance(chosen, tuple):
+        raise TypeError(
+            "`part` must return a tuple of the loss's other arguments, those of the part, got "
+            f"{type(chosen).__name__}; for one argument, `lambda batch: (batch[:8],)`."
+        )
+    return chosen
+
+
 def part_of(name: str, part: Part, batch: Any) -> PartOfBatch:
     """The part of a batch: its first samples, or what a function makes of it."""
     if not callable(part):
         return split_batch(name, part, batch)[0]
-    sample = part(_whole_batch(name, batch))
+    return measured_part(batch, part(_whole_batch(name, batch)))
+
+
+def measured_part(batch: Any, sample: Any) -> PartOfBatch:
+    """``sample`` as the part of a batch, with its share where the arrays have one length each."""
     before, after = _lengths(batch), _lengths(sample)
     if len(before) != 1 or len(after) != 1:
         return PartOfBatch(sample)

@@ -109,6 +109,11 @@ def mean_of_two(share: float, first: Any, second: Any) -> Any:
     return cast_like(jax.tree.map(mix, widened(first), widened(second)), first)
 
 
+def concatenated(a: Any, b: Any) -> Any:
+    """Each leaf of ``a`` with that of ``b`` after it, along their leading axes."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), a, b)
+
+
 def squared_norms(tree: Any) -> jax.Array:
     """The squared L2 norm of each leaf, as a vector in the order of the leaves."""
     return gathered([jnp.sum(jnp.real(a * jnp.conj(a))) for a in jax.tree.leaves(tree)])
