@@ -20,6 +20,7 @@ def mu2_adam(
     eps: Scalar = 1e-8,
     projection: Projection | None = None,
     part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Double momentum around Adam without its first moment; two gradients a step.
@@ -43,6 +44,8 @@ def mu2_adam(
       projection: A function from tree to tree that projects w onto the feasible set.
       part: The samples that the correction is taken on, a share of the batch or a function; see
         :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is without the last point x, which the average and w tell as well:
+        see :func:`mu2`.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -66,7 +69,14 @@ def mu2_adam(
     """
     check_rate("learning_rate", learning_rate)
     inner = optax.chain(_second_moment(b2, eps), optax.scale_by_learning_rate(learning_rate))
-    return mu2(inner, momentum, projection=projection, part=part, state_dtype=state_dtype)
+    return mu2(
+        inner,
+        momentum,
+        projection=projection,
+        part=part,
+        lean=lean,
+        state_dtype=state_dtype,
+    )
 
 
 def mu2_adamw(
@@ -79,6 +89,7 @@ def mu2_adamw(
     mask: Any = None,
     projection: Projection | None = None,
     part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r""":func:`mu2_adam` with decoupled weight decay, at w.
@@ -98,6 +109,8 @@ def mu2_adamw(
       projection: A function from tree to tree that projects w onto the feasible set.
       part: The samples that the correction is taken on, a share of the batch or a function; see
         :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is without the last point x, which the average and w tell as well:
+        see :func:`mu2`.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -119,7 +132,14 @@ def mu2_adamw(
         optax.add_decayed_weights(weight_decay, mask),
         optax.scale_by_learning_rate(learning_rate),
     )
-    return mu2(inner, momentum, projection=projection, part=part, state_dtype=state_dtype)
+    return mu2(
+        inner,
+        momentum,
+        projection=projection,
+        part=part,
+        lean=lean,
+        state_dtype=state_dtype,
+    )
 
 
 def _second_moment(b2: Scalar, eps: Scalar) -> optax.GradientTransformation:

@@ -69,6 +69,7 @@ def mu2_frank_wolfe(
     momentum: DoubleMomentum = linear_momentum(offset=1),
     *,
     part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Frank-Wolfe along the corrected momentum: μ² without a learning rate.
@@ -89,6 +90,8 @@ def mu2_frank_wolfe(
       momentum: α, β and γ; the default is that of the theorem.
       part: The samples that the correction is taken on, a share of the batch or a function; see
         :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is without the last point x, which the average and w tell as well:
+        see :func:`mu2`.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -117,4 +120,4 @@ def mu2_frank_wolfe(
       2025, for the estimate; Zhang et al., `One Sample Stochastic Frank-Wolfe
       <https://arxiv.org/abs/1910.04322>`_, AISTATS 2020, for a close relative
     """
-    return mu2(frank_wolfe(lmo), momentum, part=part, state_dtype=state_dtype)
+    return mu2(frank_wolfe(lmo), momentum, part=part, lean=lean, state_dtype=state_dtype)

@@ -143,6 +143,11 @@ def _corrected(state: Any) -> CorrectedMomentumState | None:
     match found:
         case []:
             return None
+        case [CorrectedMomentumState(x=None)]:
+            raise ValueError(
+                "`inner` must store its last point, got an optimizer with `lean=True`; leave that "
+                "out, or use `accumulate`, with all small batches in one call."
+            )
         case [CorrectedMomentumState() as one]:
             return one
     raise ValueError(

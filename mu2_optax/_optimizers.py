@@ -3,28 +3,40 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from mu2_optax._anytime import AnytimeState, anytime
 from mu2_optax._batches import Part
-from mu2_optax._checks import check_rate, check_transform, check_unit_interval
+from mu2_optax._checks import (
+    check_params,
+    check_rate,
+    check_stored,
+    check_transform,
+    check_unit_interval,
+)
 from mu2_optax._corrected import CorrectedMomentumState, corrected_momentum
 from mu2_optax._inner import warn_of_momentum
+from mu2_optax._lean import check_lean, footprint, last_point, were_moved
 from mu2_optax._momentum import DoubleMomentum, check_momentum, fixed_momentum
 from mu2_optax._projections import Projection, projected
-from mu2_optax._weights import ScalarOrSchedule, Weight
+from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight
 
 
 class Mu2State(NamedTuple):
     """State of :func:`mu2`: the two mechanisms', with the paper's letters on top.
 
     Attributes:
-      corrected: The state of the corrected momentum.
+      corrected: The state of the corrected momentum; its x is None in a lean state.
       averaged: The state of the averaging.
+      gamma: The last γ, in a lean state; otherwise None.
+      left: By what the params are known again, in a lean state; otherwise None.
     """
 
     corrected: CorrectedMomentumState
     averaged: AnytimeState
+    gamma: Any = None
+    left: Any = None
 
     @property
     def t(self) -> jax.Array:
@@ -38,7 +50,10 @@ class Mu2State(NamedTuple):
 
     @property
     def x(self) -> Any:
-        """The point of the last gradient, where ``d`` is the estimate; params are one step on."""
+        """The point of the last gradient, where ``d`` is the estimate; params are one step on.
+
+        None in a lean state.
+        """
         return self.corrected.x
 
     @property
@@ -61,6 +76,7 @@ def mu2(
     weight_decay: ScalarOrSchedule | None = None,
     mask: Any = None,
     part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Double momentum around an Optax optimizer.
@@ -90,6 +106,12 @@ def mu2(
         default.
       part: The samples that the correction is taken on, a share of the batch or a function; see
         :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is w and d alone, in Adam's memory. The last point is then recovered,
+        :math:`x_{t-1} = x_t + \tfrac{\gamma_t}{1 - \gamma_t}(x_t - w_t)`, to the last places of
+        its precision. That needs :math:`\gamma_t < 1` and params that nothing else moves: where
+        they are not those that the last update led to (weight decay or scaling after the
+        optimizer, another checkpoint), or :math:`\gamma_t` was 1, d starts anew with the gradient
+        of the step.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -132,7 +154,8 @@ def mu2(
         move, averaged = average.update(d, state.averaged, params, **extra_args)
         return move, Mu2State(corrected, averaged)
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    tx = optax.GradientTransformationExtraArgs(init, update)
+    return _without_the_last_point(tx, momentum) if lean else tx
 
 
 def mu2_sgd(
@@ -144,6 +167,7 @@ def mu2_sgd(
     weight_decay: ScalarOrSchedule | None = None,
     mask: Any = None,
     part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""μ²-SGD, the paper's Algorithm 1: SGD with double momentum, two gradients a step.
@@ -172,6 +196,8 @@ def mu2_sgd(
         default.
       part: The samples that the correction is taken on, a share of the batch or a function; see
         :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is without the last point x, which the average and w tell as well:
+        see :func:`mu2`.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -209,6 +235,7 @@ def mu2_sgd(
         projection=projection,
         weighted_steps=weighted_steps,
         part=part,
+        lean=lean,
         state_dtype=state_dtype,
     )
 
@@ -288,6 +315,39 @@ def anytime_sgd(
     check_momentum(momentum)
     inner = _weighted(optax.sgd(learning_rate), momentum, weighted_steps)
     return anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
+
+
+def _without_the_last_point(
+    tx: optax.GradientTransformationExtraArgs, momentum: DoubleMomentum
+) -> optax.GradientTransformationExtraArgs:
+    """:func:`mu2` with x recovered in every step instead of stored."""
+    check_lean(momentum)
+    gamma = as_weight(momentum.gamma)
+
+    def lean(state: Mu2State, gamma: jax.Array, params: Any) -> Mu2State:
+        corrected = state.corrected._replace(x=None)
+        return state._replace(corrected=corrected, gamma=gamma, left=footprint(params))
+
+    def init(params: Any) -> Mu2State:
+        return lean(tx.init(params), jnp.ones([], float), params)
+
+    def update(
+        updates: Any, state: Mu2State, params: Any = None, **extra_args: Any
+    ) -> tuple[Any, Mu2State]:
+        check_params(params)
+        check_stored(params, state.w)
+        t, averaged = state.t, state.averaged
+        # Where the last point is not known, d starts anew with this gradient, as in the first step.
+        known = (state.gamma < 1) & ~were_moved(params, state.left)
+        x = last_point(params, averaged.x, averaged.w, state.gamma)
+        corrected = state.corrected._replace(t=jnp.where(known, t, 0), x=x)
+        move, after = tx.update(updates, Mu2State(corrected, averaged), params, **extra_args)
+        corrected = after.corrected._replace(t=after.averaged.t)
+        share, _ = gamma.step(averaged.gamma_memory, after.averaged.t)
+        after = after._replace(corrected=corrected)
+        return move, lean(after, share, optax.apply_updates(params, move))
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _weighted(

@@ -64,6 +64,8 @@ CASES = {
             optax.scale_by_schedule(lambda count: 1 / jnp.sqrt(1.0 + count)),
         )
     ),
+    "mu2_sgd lean": Case(functools.partial(m.mu2_sgd, lean=True)),
+    "mu2_adam lean": Case(functools.partial(m.mu2_adam, lean=True), 5e-3, 5e-4),
     "mu2_sgd part": Case(lambda learning_rate: m.mu2_sgd(learning_rate, part=lambda batch: batch)),
     "mu2_extra_sgd part": Case(
         lambda learning_rate: m.mu2_extra_sgd(
