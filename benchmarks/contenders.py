@@ -83,7 +83,7 @@ def make_optimizer(
     """Makes an optimizer of this module.
 
     Args:
-      name: One of ``PAPER``, ``PEERS`` and ``SHARES``, where the part is the gradient's matter.
+      name: One of ``PAPER`` and ``PEERS``.
       learning_rate: A number or a tracer; Prodigy, DoG, DoWG and D-Adapt multiply the rate they
         find by it, and ``mu2_auto`` the rate it starts with.
       momentum: The momenta of those that have them.
@@ -92,7 +92,6 @@ def make_optimizer(
     Returns:
       The optimizer; call it as ``tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)``.
     """
-    name = name.partition("_part_")[0]
     if name in PAPER:
         return make_paper_optimizer(name, learning_rate, momentum, projection)
     if name == "mu2_sgd_measured":

@@ -56,7 +56,7 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
 
     grad_fn = jax.grad(loss_fn)
-    share = SHARES.get(case.optimizer)
+    optimizer, share = case.optimizer.partition("_part_")[0], SHARES.get(case.optimizer)
     in_parts = share and mu2_optax.grad_in_parts(grad_fn, share)
 
     def gradient(params: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
@@ -73,7 +73,7 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
         }
 
     def train(learning_rate: Any, key: Any) -> dict[str, Any]:
-        tx = make_optimizer(case.optimizer, learning_rate, momentum, project)
+        tx = make_optimizer(optimizer, learning_rate, momentum, project)
         w_key, b_key, order_key = jax.random.split(key, 3)
         bound = inputs**-0.5
         params = {

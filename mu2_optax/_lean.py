@@ -29,6 +29,8 @@ class Footprint(NamedTuple):
 def footprint(params: Any) -> Footprint:
     """The footprint of params."""
     leaves = jax.tree.leaves(widened(params))
+    if not leaves:  # the placeholder of `optax.tree.map_params`
+        return Footprint(jnp.zeros(0, float), jnp.zeros(0, jnp.int32))
     unit = gathered([jnp.max(jnp.abs(a), initial=0) for a in leaves]).astype(float) / _STEPS
     return Footprint(unit, _total(leaves, unit))
 
