@@ -21,7 +21,7 @@ import mu2_optax
 from benchmarks.experiment import RESULTS
 from mu2_optax.sweep import load_digits
 
-STEPS, BATCH, TIMES = 10_000, 32, (10, 100, 1_000, 10_000)
+STEPS, BATCH, TIMES = 2_000, 32, (10, 100, 2_000)
 MOMENTA = {
     "linear": mu2_optax.linear_momentum(),
     "fixed": mu2_optax.fixed_momentum(),

@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from mu2_optax._momentum import DoubleMomentum
-from mu2_optax._trees import gathered, refined, widened
+from mu2_optax._trees import gathered, refined, rounded, widened
 from mu2_optax._weights import Weight
 
-_STEPS = 2.0**18  # how finely a footprint sees the largest number of a tensor
+_FINEST = 2.0**-18  # of the largest number of a tensor: less than that is rounding
 
 
 class Footprint(NamedTuple):
     """What an update leaves behind to know its params again: two numbers for each tensor.
 
     Attributes:
-      unit: The largest magnitude, divided by 2¹⁸.
+      unit: The largest magnitude times 2⁻¹⁸, or times the precision of narrower params.
       total: The sum of all magnitudes in whole units, modulo 2³². A sum of integers does not
         depend on its order, and rounding moves it by little.
     """
@@ -28,18 +28,21 @@ class Footprint(NamedTuple):
 
 def footprint(params: Any) -> Footprint:
     """The footprint of params."""
-    leaves = jax.tree.leaves(widened(params))
-    if not leaves:  # the placeholder of `optax.tree.map_params`
+    dtypes = [jnp.result_type(p) for p in jax.tree.leaves(params)]
+    if not dtypes:  # the placeholder of `optax.tree.map_params`
         return Footprint(jnp.zeros(0, float), jnp.zeros(0, jnp.int32))
-    unit = gathered([jnp.max(jnp.abs(a), initial=0) for a in leaves]).astype(float) / _STEPS
+    # The compiler may leave out the rounding of numbers that it has at hand in more precision.
+    wide = jax.tree.leaves(widened(params))
+    leaves = [rounded(a, dtype) for a, dtype in zip(wide, dtypes, strict=True)]
+    finest = np.array([max(_FINEST, float(jnp.finfo(dtype).eps)) for dtype in dtypes])
+    unit = gathered([jnp.max(jnp.abs(a), initial=0) for a in leaves]).astype(float) * finest
     return Footprint(unit, _total(leaves, unit))
 
 
 def were_moved(params: Any, left: Footprint) -> jax.Array:
     """Whether these are other params than those of the footprint.
 
-    Rounding, such as that of a step that is fused otherwise, is no move: on average over a tensor
-    it must be less than the 2⁻¹⁸th part of the largest number.
+    Rounding, such as that of a step that is fused otherwise, is no move.
     """
     leaves = jax.tree.leaves(widened(params))
     allowed = np.array([4 + np.sqrt(a.size) / 2 for a in leaves])

@@ -133,44 +133,41 @@ def test_params_that_something_else_has_moved_start_the_estimate_anew(move):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_rounding_is_no_move(dtype):
-    """Eagerly, jitted step by step and in a scan: the arithmetic is fused in different ways."""
+@pytest.mark.parametrize("how", ["scanned", "jitted apart"])
+def test_rounding_is_no_move(dtype, how):
+    """A step is fused with what follows it or not, and rounds otherwise; d must not start anew."""
     params = {
         "a": 0.1 * jax.random.normal(jax.random.key(0), (40, 30), dtype),
         "b": jnp.zeros(10, dtype),
         "c": jnp.array(1e-3, dtype),
     }
-    target = jax.tree.map(lambda p: p + jnp.asarray(0.3, dtype), params)
-    gradient = lambda params, z: jax.tree.map(lambda p, a: (p - a) * (1 + z), params, target)
-    tx = m.mu2_sgd(0.5, m.linear_momentum(), lean=True)
-    plain = m.mu2_sgd(0.5, m.linear_momentum())
+    gradient = lambda params, z: jax.tree.map(lambda p: (p - 0.3) * (1 + z).astype(dtype), params)
+    zs = jax.random.normal(jax.random.key(1), (40,))
 
     def step(tx, params, state, z):
         grads = gradient(params, z)
-        updates, state = tx.update(grads, state, params, grad_fn=gradient, batch=z)
-        return updates, state
+        return tx.update(grads, state, params, grad_fn=gradient, batch=z)
 
-    zs = jax.random.normal(jax.random.key(1), (40,)).astype(dtype)
-    for jit in (jax.jit, lambda f: f):
-        update = jit(functools.partial(step, tx))
-        x, state = params, tx.init(params)
-        for z in zs[: 40 if jit is jax.jit else 5]:
-            updates, after = update(x, state, z)
-            fresh = jax.tree.map(lambda a, b: bool(jnp.all(a == b)), after.d, gradient(x, z))
-            assert int(state.t) == 0 or not all(jax.tree.leaves(fresh))
-            x, state = optax.apply_updates(x, updates), after
-    expected = jax.jit(functools.partial(step, plain))
-    y, state = params, plain.init(params)
-    for z in zs:
-        updates, state = expected(y, state, z)
-        y = optax.apply_updates(y, updates)
-    x, state = params, tx.init(params)
-    update = jax.jit(functools.partial(step, tx))
-    for z in zs:
-        updates, state = update(x, state, z)
-        x = optax.apply_updates(x, updates)
-    close = functools.partial(np.testing.assert_allclose, atol=4 * float(jnp.finfo(dtype).eps))
-    jax.tree.map(lambda a, b: close(np.float32(a), np.float32(b)), x, y)
+    def estimates(tx):
+        if how == "scanned":
+
+            def body(carry, z):
+                updates, state = step(tx, *carry, z)
+                return (optax.apply_updates(carry[0], updates), state), state.d["a"]
+
+            return jax.jit(lambda c: jax.lax.scan(body, c, zs)[1])((params, tx.init(params)))
+        x, state, seen = params, tx.init(params), []
+        update = jax.jit(functools.partial(step, tx))
+        for z in zs:
+            updates, state = update(x, state, z)
+            x = optax.apply_updates(x, updates)
+            seen.append(state.d["a"])
+        return jnp.stack(seen)
+
+    lean = estimates(m.mu2_sgd(0.5, m.linear_momentum(), lean=True))
+    plain = estimates(m.mu2_sgd(0.5, m.linear_momentum()))
+    # d is of order 0.3 with noise of that size; a new start would be as far off as that.
+    np.testing.assert_allclose(lean, plain, atol=16 * float(jnp.finfo(dtype).eps))
 
 
 def test_multi_steps_needs_the_stored_point():
