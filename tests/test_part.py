@@ -404,3 +404,29 @@ def test_the_error_bar_knows_that_the_change_comes_from_a_part():
     assert 0.7 < noise / expected < 1.4
     assert 0.7 < bar / true < 3
     assert true < expected / 20
+
+
+def test_each_device_takes_a_part_of_its_own_share():
+    """Eight devices with two samples each and one of them in the part, against every other one."""
+    mesh = jax.make_mesh((8,), ("all",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec
+    tx = EVERY["mu2_sgd measured"]()
+    mean_loss = lambda params, z: jnp.mean(jax.vmap(loss, (None, 0))(params, z))
+
+    def step(carry, z, **options):
+        params, state = carry
+        _, grads, again = m.value_and_grad(mean_loss, **options)(params, z)
+        updates, state = tx.update(grads, state, params, **again)
+        return optax.apply_updates(params, updates), state
+
+    on_eight = jax.shard_map(
+        functools.partial(step, axis_name="all", part=1 / 2),
+        mesh=mesh,
+        in_specs=(spec(), spec("all")),
+        out_specs=spec(),
+    )
+    on_one = functools.partial(step, part=lambda z: (z[::2],))
+    eight = one = (PARAMS, tx.init(PARAMS))
+    for z in jnp.array(BATCHES[:6].reshape(3, 16, -1), jnp.float32):
+        eight, one = jax.jit(on_eight)(eight, z), jax.jit(on_one)(one, z)
+    assert_close(eight, one, rtol=1e-4, atol=1e-6)
