@@ -31,14 +31,25 @@ PEERS = (
     "mu2_auto_spectral",
 )
 
-# Gradient evaluations of one step.
-GRADIENTS = dict.fromkeys((*PAPER, *PEERS), 1) | {
-    "mu2_sgd": 2,
-    "mu2_sgd_measured": 2,
-    "storm": 2,
-    "mu2_adam": 2,
-    "mu2_extra_sgd": 3,
+# Optimizers whose correction is taken on a share of the batch.
+SHARES = {
+    f"{name}_part_{parts}": 1 / parts
+    for name in ("mu2_sgd", "mu2_sgd_measured")
+    for parts in (2, 4, 8, 16)
 }
+
+# Gradient evaluations of one step.
+GRADIENTS = (
+    dict.fromkeys((*PAPER, *PEERS), 1)
+    | {
+        "mu2_sgd": 2,
+        "mu2_sgd_measured": 2,
+        "storm": 2,
+        "mu2_adam": 2,
+        "mu2_extra_sgd": 3,
+    }
+    | {name: 1 + share for name, share in SHARES.items()}
+)
 
 TITLES = {
     "mu2_sgd": "μ²-SGD",
@@ -59,6 +70,10 @@ TITLES = {
     "muon": "Muon",
     "mu2_auto": "mu2_auto",
     "mu2_auto_spectral": "mu2_auto, spectral",
+}
+TITLES |= {
+    name: f"{TITLES[name.partition('_part_')[0]]}, 1/{round(1 / share)}"
+    for name, share in SHARES.items()
 }
 
 

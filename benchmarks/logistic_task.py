@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 import mu2_optax
-from benchmarks.contenders import evaluation_params, make_optimizer
+from benchmarks.contenders import SHARES, evaluation_params, make_optimizer
 from benchmarks.experiment import Case
 from mu2_optax.sweep import Data
 
@@ -56,6 +56,13 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
 
     grad_fn = jax.grad(loss_fn)
+    optimizer, share = case.optimizer.partition("_part_")[0], SHARES.get(case.optimizer)
+    in_parts = share and mu2_optax.grad_in_parts(grad_fn, share)
+
+    def gradient(params: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
+        if in_parts:
+            return in_parts(params, batch)
+        return grad_fn(params, batch), {"grad_fn": grad_fn, "batch": batch}
 
     def measure(params: Any) -> dict[str, Any]:
         logits = test_x @ params["w"] + params["b"]
@@ -66,7 +73,7 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
         }
 
     def train(learning_rate: Any, key: Any) -> dict[str, Any]:
-        tx = make_optimizer(case.optimizer, learning_rate, momentum, project)
+        tx = make_optimizer(optimizer, learning_rate, momentum, project)
         w_key, b_key, order_key = jax.random.split(key, 3)
         bound = inputs**-0.5
         params = {
@@ -82,8 +89,8 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
         def step(carry: Any, rows: Any) -> tuple[Any, None]:
             params, state = carry
             batch = (train_x[rows], train_y[rows])
-            grads = grad_fn(params, batch)
-            updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+            grads, again = gradient(params, batch)
+            updates, state = tx.update(grads, state, params, **again)
             return (optax.apply_updates(params, updates), state), None
 
         def stretch(carry: Any, rows: Any) -> tuple[Any, Any]:

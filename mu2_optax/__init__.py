@@ -51,6 +51,7 @@ from mu2_optax._optimizers import anytime_sgd as anytime_sgd
 from mu2_optax._optimizers import mu2 as mu2
 from mu2_optax._optimizers import mu2_sgd as mu2_sgd
 from mu2_optax._optimizers import storm as storm
+from mu2_optax._part import grad_in_parts as grad_in_parts
 from mu2_optax._projections import onto_l2_ball as onto_l2_ball
 from mu2_optax._projections import per_tensor as per_tensor
 from mu2_optax._projections import projected as projected

@@ -4,6 +4,7 @@ from typing import Any
 
 import optax
 
+from mu2_optax._batches import Part
 from mu2_optax._checks import check_rate
 from mu2_optax._momentum import DoubleMomentum, fixed_momentum
 from mu2_optax._optimizers import mu2
@@ -18,6 +19,8 @@ def mu2_adam(
     b2: Scalar = 0.999,
     eps: Scalar = 1e-8,
     projection: Projection | None = None,
+    part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Double momentum around Adam without its first moment; two gradients a step.
@@ -39,6 +42,10 @@ def mu2_adam(
       b2: The decay of the second moment.
       eps: Added to the root of the second moment.
       projection: A function from tree to tree that projects w onto the feasible set.
+      part: The samples that the correction is taken on, a share of the batch or a function; see
+        :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is without the last point x, which the average and w tell as well:
+        see :func:`mu2`.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -62,7 +69,14 @@ def mu2_adam(
     """
     check_rate("learning_rate", learning_rate)
     inner = optax.chain(_second_moment(b2, eps), optax.scale_by_learning_rate(learning_rate))
-    return mu2(inner, momentum, projection=projection, state_dtype=state_dtype)
+    return mu2(
+        inner,
+        momentum,
+        projection=projection,
+        part=part,
+        lean=lean,
+        state_dtype=state_dtype,
+    )
 
 
 def mu2_adamw(
@@ -74,6 +88,8 @@ def mu2_adamw(
     weight_decay: ScalarOrSchedule = 1e-4,
     mask: Any = None,
     projection: Projection | None = None,
+    part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r""":func:`mu2_adam` with decoupled weight decay, at w.
@@ -91,6 +107,10 @@ def mu2_adamw(
       weight_decay: λ, a number or a schedule; as in ``optax.adamw`` it is multiplied by η.
       mask: Which leaves decay, as in ``optax.adamw``: a tree of booleans or a function of params.
       projection: A function from tree to tree that projects w onto the feasible set.
+      part: The samples that the correction is taken on, a share of the batch or a function; see
+        :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is without the last point x, which the average and w tell as well:
+        see :func:`mu2`.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -112,7 +132,14 @@ def mu2_adamw(
         optax.add_decayed_weights(weight_decay, mask),
         optax.scale_by_learning_rate(learning_rate),
     )
-    return mu2(inner, momentum, projection=projection, state_dtype=state_dtype)
+    return mu2(
+        inner,
+        momentum,
+        projection=projection,
+        part=part,
+        lean=lean,
+        state_dtype=state_dtype,
+    )
 
 
 def _second_moment(b2: Scalar, eps: Scalar) -> optax.GradientTransformation:

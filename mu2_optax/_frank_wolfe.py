@@ -4,6 +4,7 @@ from typing import Any
 
 import optax
 
+from mu2_optax._batches import Part
 from mu2_optax._checks import check_callable, check_gradient, check_params
 from mu2_optax._momentum import DoubleMomentum, linear_momentum
 from mu2_optax._optimizers import mu2
@@ -67,6 +68,8 @@ def mu2_frank_wolfe(
     lmo: Oracle,
     momentum: DoubleMomentum = linear_momentum(offset=1),
     *,
+    part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Frank-Wolfe along the corrected momentum: μ² without a learning rate.
@@ -85,6 +88,10 @@ def mu2_frank_wolfe(
     Args:
       lmo: A linear minimization oracle such as those of :mod:`mu2_optax.lmo`.
       momentum: α, β and γ; the default is that of the theorem.
+      part: The samples that the correction is taken on, a share of the batch or a function; see
+        :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is without the last point x, which the average and w tell as well:
+        see :func:`mu2`.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -113,4 +120,4 @@ def mu2_frank_wolfe(
       2025, for the estimate; Zhang et al., `One Sample Stochastic Frank-Wolfe
       <https://arxiv.org/abs/1910.04322>`_, AISTATS 2020, for a close relative
     """
-    return mu2(frank_wolfe(lmo), momentum, state_dtype=state_dtype)
+    return mu2(frank_wolfe(lmo), momentum, part=part, lean=lean, state_dtype=state_dtype)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from mu2_optax._batches import PartOfBatch
 from mu2_optax._checks import check_gradient, check_like, check_params, check_transform
 from mu2_optax._masks import Mask, marks_of
 
@@ -74,6 +75,9 @@ def freeze(
         if prev_grads is not None:
             check_gradient("prev_grads", prev_grads, params)
             extra_args["prev_grads"] = _rest(prev_grads, frozen)
+        batch = extra_args.get("batch")
+        if isinstance(batch, PartOfBatch) and batch.grads is not None:
+            extra_args["batch"] = batch._replace(grads=_rest(batch.grads, frozen))
         grads, u = _rest(updates, frozen), _rest(params, frozen)
         move, state = inner.update(grads, state, u, **extra_args)
         return _whole(move, jax.tree.map(jnp.zeros_like, params), frozen), state

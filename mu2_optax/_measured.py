@@ -61,10 +61,11 @@ class _Measured:
         steps = jnp.maximum(count, 1).astype(float)  # innovations seen, this one included
         innovation = memory.innovation + (nu - memory.innovation) / jnp.minimum(steps, _WINDOW)
         level = memory.level + (nu - memory.level) / jnp.minimum(steps, _LEVEL)
-        # d_1 is one gradient, so the first innovation is the difference of two of them.
-        error = jnp.where(count == 1, nu / 2, memory.error)
+        # d_1 is one gradient, so the first innovation is the difference of two of them: σ²/s + σ²,
+        # where the second was taken on a share s of the batch.
+        error = jnp.where(count == 1, nu * seen.share / (1 + seen.share), memory.error)
         error = jnp.maximum(error, innovation - _JUMP * level)
-        noise = jnp.maximum(innovation - error, innovation / _WINDOW)
+        noise = seen.share * jnp.maximum(innovation - error, innovation / _WINDOW)
 
         predicted = error + change
         total = predicted + noise
@@ -94,6 +95,9 @@ def measured_beta() -> Weight:
     does not move, :math:`\beta_t = 1/t`; where steps shrink like 1/t, β and P do too; where steps
     are large, β goes to 1, the plain gradient. If the innovations become much larger than they
     were (the data have changed), the excess counts as error, and d is learned anew.
+
+    Where the change is taken on a part of the batch, of share s, so are ν and Δ: then
+    :math:`E\|\nu_t\|^2 = \sigma^2/s + P_{t-1}`, and :math:`R_t` is s times the above.
 
     Returns:
       A weight to use wherever a β goes. The state then has an error bar: see :func:`error_bar`.

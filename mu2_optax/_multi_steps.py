@@ -17,7 +17,8 @@ from mu2_optax._checks import (
 )
 from mu2_optax._corrected import CorrectedMomentumState
 from mu2_optax._extragradient import Mu2ExtraState
-from mu2_optax._same_sample import GradFn, gradient_at
+from mu2_optax._part import gradient_elsewhere, on_part
+from mu2_optax._same_sample import GradFn
 from mu2_optax._trees import add, cast_like, stored_zeros, widened
 
 
@@ -57,7 +58,9 @@ def multi_steps(
       inner: An optimizer with at most one :func:`corrected_momentum` in it, such as
         :func:`mu2_sgd`; a plain Optax optimizer too. Not :func:`mu2_extra_sgd`, whose third point
         depends on the mean of the whole step, nor :func:`mu2_auto`, whose gradient is taken ahead
-        of params. For a part of the params put :func:`freeze` around it.
+        of params. For a part of the params put :func:`freeze` around it. It has no ``part``: take a
+        part of each small batch with :func:`grad_in_parts`, or with the ``part`` of
+        :func:`value_and_grad`.
       every: k, the number of calls for each step.
 
     Returns:
@@ -118,7 +121,10 @@ def multi_steps(
         sums = None
         if corrected is not None:
             if prev_grads is None:
-                prev_grads = gradient_at(corrected.x, params, grad_fn, batch, "multi_steps")
+                batch = on_part(None, batch, params, grad_fn, "multi_steps")
+                prev_grads = gradient_elsewhere(
+                    updates, corrected.x, params, grad_fn, batch, "multi_steps"
+                )
             else:
                 check_gradient("prev_grads", prev_grads, params)
             sums = add(state.prev_grads, widened(prev_grads))
@@ -149,6 +155,11 @@ def _corrected(state: Any) -> CorrectedMomentumState | None:
     match found:
         case []:
             return None
+        case [CorrectedMomentumState(x=None)]:
+            raise ValueError(
+                "`inner` must store its last point, got an optimizer with `lean=True`; leave that "
+                "out, or use `accumulate`, with all small batches in one call."
+            )
         case [CorrectedMomentumState() as one]:
             return one
     raise ValueError(

@@ -3,33 +3,42 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from mu2_optax._anytime import AnytimeState, anytime
+from mu2_optax._batches import Part
 from mu2_optax._checks import (
     check_mask,
+    check_params,
     check_rate,
     check_state,
+    check_stored,
     check_transform,
     check_unit_interval,
 )
 from mu2_optax._corrected import CorrectedMomentumState, corrected_momentum
 from mu2_optax._inner import warn_of_momentum
+from mu2_optax._lean import check_lean, footprint, last_point, were_moved
 from mu2_optax._momentum import DoubleMomentum, check_momentum, fixed_momentum
 from mu2_optax._projections import Projection, projected
-from mu2_optax._weights import ScalarOrSchedule, Weight
+from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight
 
 
 class Mu2State(NamedTuple):
     """State of :func:`mu2`: the two mechanisms', with the paper's letters on top.
 
     Attributes:
-      corrected: The state of the corrected momentum.
+      corrected: The state of the corrected momentum; its x is None in a lean state.
       averaged: The state of the averaging.
+      gamma: The last γ, in a lean state; otherwise None.
+      left: By what the params are known again, in a lean state; otherwise None.
     """
 
     corrected: CorrectedMomentumState
     averaged: AnytimeState
+    gamma: Any = None
+    left: Any = None
 
     @property
     def t(self) -> jax.Array:
@@ -43,7 +52,10 @@ class Mu2State(NamedTuple):
 
     @property
     def x(self) -> Any:
-        """The point of the last gradient, where ``d`` is the estimate; params are one step on."""
+        """The point of the last gradient, where ``d`` is the estimate; params are one step on.
+
+        None in a lean state.
+        """
         return self.corrected.x
 
     @property
@@ -65,6 +77,8 @@ def mu2(
     weighted_steps: bool = False,
     weight_decay: ScalarOrSchedule | None = None,
     mask: Any = None,
+    part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""Double momentum around an Optax optimizer.
@@ -92,6 +106,14 @@ def mu2(
         for the λ of :func:`mu2_sgd` or ``optax.adamw`` pass ``learning_rate * λ``.
       mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
         default.
+      part: The samples that the correction is taken on, a share of the batch or a function; see
+        :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is w and d alone, in Adam's memory. The last point is then recovered,
+        :math:`x_{t-1} = x_t + \tfrac{\gamma_t}{1 - \gamma_t}(x_t - w_t)`, to the last places of
+        its precision. That needs :math:`\gamma_t < 1` and params that nothing else moves: where
+        they are not those that the last update led to (weight decay or scaling after the
+        optimizer, another checkpoint), or :math:`\gamma_t` was 1, d starts anew with the gradient
+        of the step.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -122,7 +144,7 @@ def mu2(
         check_unit_interval("weight_decay", weight_decay)
         shrink = _negative(weight_decay)
         inner = optax.chain(inner, optax.add_decayed_weights(shrink, mask))
-    estimate = corrected_momentum(momentum.beta, state_dtype=state_dtype)
+    estimate = corrected_momentum(momentum.beta, part=part, state_dtype=state_dtype)
     average = anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
 
     def init(params: Any) -> Mu2State:
@@ -136,7 +158,8 @@ def mu2(
         move, averaged = average.update(d, state.averaged, params, **extra_args)
         return move, Mu2State(corrected, averaged)
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    tx = optax.GradientTransformationExtraArgs(init, update)
+    return _without_the_last_point(tx, momentum) if lean else tx
 
 
 def mu2_sgd(
@@ -147,6 +170,8 @@ def mu2_sgd(
     weighted_steps: bool = False,
     weight_decay: ScalarOrSchedule | None = None,
     mask: Any = None,
+    part: Part | None = None,
+    lean: bool = False,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""μ²-SGD, the paper's Algorithm 1: SGD with double momentum, two gradients a step.
@@ -173,6 +198,10 @@ def mu2_sgd(
         average. None by default.
       mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
         default.
+      part: The samples that the correction is taken on, a share of the batch or a function; see
+        :func:`corrected_momentum`. The whole batch by default.
+      lean: Whether the state is without the last point x, which the average and w tell as well:
+        see :func:`mu2`.
       state_dtype: The dtype of w and d. By default that of the params, but at least float32.
 
     Returns:
@@ -210,6 +239,8 @@ def mu2_sgd(
         momentum,
         projection=projection,
         weighted_steps=weighted_steps,
+        part=part,
+        lean=lean,
         state_dtype=state_dtype,
     )
 
@@ -219,6 +250,7 @@ def storm(
     beta: ScalarOrSchedule | Weight,
     *,
     projection: Projection | None = None,
+    part: Part | None = None,
     state_dtype: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""STORM: SGD along the corrected momentum, without averaging; two gradients a step.
@@ -231,6 +263,8 @@ def storm(
       learning_rate: η, a number or a schedule.
       beta: β in [0, 1], a number or a schedule.
       projection: A function from tree to tree that projects params onto the feasible set.
+      part: The samples that the correction is taken on, a share of the batch or a function; see
+        :func:`corrected_momentum`. The whole batch by default.
       state_dtype: The dtype of d. By default that of the params, but at least float32.
 
     Returns:
@@ -245,7 +279,8 @@ def storm(
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
     check_rate("learning_rate", learning_rate)
-    tx = optax.chain(corrected_momentum(beta, state_dtype=state_dtype), optax.sgd(learning_rate))
+    estimate = corrected_momentum(beta, part=part, state_dtype=state_dtype)
+    tx = optax.chain(estimate, optax.sgd(learning_rate))
     return projected(tx, projection or (lambda tree: tree))
 
 
@@ -285,6 +320,39 @@ def anytime_sgd(
     check_momentum(momentum)
     inner = _weighted(optax.sgd(learning_rate), momentum, weighted_steps)
     return anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
+
+
+def _without_the_last_point(
+    tx: optax.GradientTransformationExtraArgs, momentum: DoubleMomentum
+) -> optax.GradientTransformationExtraArgs:
+    """:func:`mu2` with x recovered in every step instead of stored."""
+    check_lean(momentum)
+    gamma = as_weight(momentum.gamma)
+
+    def lean(state: Mu2State, gamma: jax.Array, params: Any) -> Mu2State:
+        corrected = state.corrected._replace(x=None)
+        return state._replace(corrected=corrected, gamma=gamma, left=footprint(params))
+
+    def init(params: Any) -> Mu2State:
+        return lean(tx.init(params), jnp.ones([], float), params)
+
+    def update(
+        updates: Any, state: Mu2State, params: Any = None, **extra_args: Any
+    ) -> tuple[Any, Mu2State]:
+        check_params(params)
+        check_stored(params, state.w)
+        t, averaged = state.t, state.averaged
+        # Where the last point is not known, d starts anew with this gradient, as in the first step.
+        known = (state.gamma < 1) & ~were_moved(params, state.left)
+        x = last_point(params, averaged.x, averaged.w, state.gamma)
+        corrected = state.corrected._replace(t=jnp.where(known, t, 0), x=x)
+        move, after = tx.update(updates, Mu2State(corrected, averaged), params, **extra_args)
+        corrected = after.corrected._replace(t=after.averaged.t)
+        share, _ = gamma.step(averaged.gamma_memory, after.averaged.t)
+        after = after._replace(corrected=corrected)
+        return move, lean(after, share, optax.apply_updates(params, move))
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _weighted(

@@ -13,6 +13,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from mu2_optax._batches import (
+    Part,
+    PartOfBatch,
+    check_part,
+    chosen_arguments,
+    is_share,
+    measured_part,
+    split_batch,
+)
 from mu2_optax._checks import (
     check_callable,
     check_choice,
@@ -22,7 +31,7 @@ from mu2_optax._checks import (
     check_whole,
 )
 from mu2_optax._sharding import device_mean, varying_along, varying_axes
-from mu2_optax._trees import add, cast_like, wide_zeros, widened
+from mu2_optax._trees import add, cast_like, concatenated, mean_of_two, wide_zeros, widened
 
 GradFn: TypeAlias = Callable[[Any, Any], Any]
 
@@ -72,6 +81,7 @@ def value_and_grad(
     has_aux: bool = False,
     accumulate: bool = False,
     axis_name: str | None = None,
+    part: Part | None = None,
 ) -> ValueAndGrad:
     r"""``jax.value_and_grad`` that can be evaluated again on the same sample.
 
@@ -92,6 +102,12 @@ def value_and_grad(
       axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one.
         The loss and the gradients are then means over its devices, in every evaluation; auxiliary
         data are those of each device. A ``pmean`` of the gradients after that changes nothing.
+      part: The samples that the further evaluations are taken on: a share in (0, 1] of the leading
+        axis of every array among the other arguments (its first samples; arrays without axes, such
+        as a key, belong to all of them), or a function of the other arguments that returns a tuple
+        of those of the part. The value and ``grads`` are those of the whole batch. A step then
+        costs 1 + 2s gradients for a share s, and with ``accumulate``, where the part is the first
+        microbatches and is added up once, 1 + s. The optimizer needs no ``part``.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
@@ -120,6 +136,7 @@ def value_and_grad(
       <https://docs.jax.dev/en/latest/_autosummary/jax.value_and_grad.html>`_
     """
     check_callable("loss_fn", loss_fn, "loss_fn(params, batch)")
+    check_part("part", part)
     first = jax.value_and_grad(loss_fn, has_aux=has_aux)
     axes = () if axis_name is None else (axis_name,)
 
@@ -134,14 +151,30 @@ def value_and_grad(
         in_parts = functools.partial(scan_microbatches, evaluate) if accumulate else evaluate
         means, aux, _ = in_parts(None, sample)
         value, grads = device_mean(means, axis_name)
-        return ((value, aux) if has_aux else value), grads
+        return (value, aux), grads
 
     grad_fn = lambda point, sample: whole(point, sample)[1]
 
+    def some_of(part: Part, sample: Any) -> PartOfBatch:
+        if callable(part):
+            return measured_part(sample, (chosen_arguments(part, *sample), {}))
+        return split_batch("part", part, sample)[0]
+
     def evaluate(params: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
         sample = (args, kwargs)
-        value, grads = whole(params, sample)
-        return value, grads, {"grad_fn": grad_fn, "batch": sample}
+        batch: Any
+        if accumulate and is_share(part):
+            here, rest = split_batch("part", part, sample)
+            (value, aux), grads = whole(params, here.sample)
+            batch = here._replace(grads=grads)
+            if here.share < 1:
+                (rest_value, rest_aux), rest_grads = whole(params, rest)
+                mixed = mean_of_two(here.share, (value, grads), (rest_value, rest_grads))
+                (value, grads), aux = mixed, concatenated(aux, rest_aux)
+        else:
+            (value, aux), grads = whole(params, sample)
+            batch = sample if part is None or part == 1 else some_of(part, sample)
+        return ((value, aux) if has_aux else value), grads, {"grad_fn": grad_fn, "batch": batch}
 
     return evaluate
 

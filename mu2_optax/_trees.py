@@ -103,6 +103,17 @@ def scaled(weight: jax.Array, tree: Any) -> Any:
     return jax.tree.unflatten(structure, products)
 
 
+def mean_of_two(share: float, first: Any, second: Any) -> Any:
+    """``share`` of the first tree and the rest of the second, summed in float32 at least."""
+    mix = lambda a, b: share * a + (1 - share) * b
+    return cast_like(jax.tree.map(mix, widened(first), widened(second)), first)
+
+
+def concatenated(a: Any, b: Any) -> Any:
+    """Each leaf of ``a`` with that of ``b`` after it, along their leading axes."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), a, b)
+
+
 def squared_norms(tree: Any) -> jax.Array:
     """The squared L2 norm of each leaf, as a vector in the order of the leaves."""
     return gathered([jnp.sum(jnp.real(a * jnp.conj(a))) for a in jax.tree.leaves(tree)])

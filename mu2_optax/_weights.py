@@ -34,11 +34,13 @@ class Seen(NamedTuple):
       grads: The gradient at the new point.
       prev_grads: The gradient at the previous point, on the same sample.
       d: The estimate there.
+      share: How much of the batch these two gradients were taken on.
     """
 
     grads: Any
     prev_grads: Any
     d: Any
+    share: Any = 1.0
 
 
 @runtime_checkable

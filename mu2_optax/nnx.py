@@ -13,9 +13,19 @@ from typing import Any, TypeAlias
 import jax
 
 from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
+from mu2_optax._batches import (
+    Part,
+    PartOfBatch,
+    check_part,
+    chosen_arguments,
+    is_share,
+    measured_part,
+    split_batch,
+)
 from mu2_optax._checks import check_callable
 from mu2_optax._same_sample import scan_microbatches
 from mu2_optax._sharding import device_mean, varying_along
+from mu2_optax._trees import concatenated, mean_of_two
 
 try:
     from flax import nnx
@@ -37,6 +47,7 @@ def value_and_grad(
     has_aux: bool = False,
     accumulate: bool = False,
     axis_name: str | None = None,
+    part: Part | None = None,
 ) -> ValueAndGrad:
     r"""``nnx.value_and_grad`` that can be evaluated again on the same sample.
 
@@ -63,6 +74,14 @@ def value_and_grad(
         The loss and the gradients are then means over its devices, in every evaluation; statistics
         and auxiliary data are those of each device. A ``pmean`` of the gradients after that changes
         nothing.
+      part: The samples that the further evaluations are taken on: a share in (0, 1] of the leading
+        axis of every array among the arguments (its first samples; statistics and generators
+        belong to all of them), or a function of the arguments other than the model that returns a
+        tuple of those of the part. The value and ``grads`` are those of the whole batch, and only
+        they update statistics; both evaluations of the part begin with the same statistics and
+        generators. BatchNorm normalises a part by the part's own statistics. A step costs 1 + 2s
+        gradients for a share s, and with ``accumulate``, where the part is the first microbatches
+        and is added up once, 1 + s. The optimizer needs no ``part``.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
@@ -90,6 +109,7 @@ def value_and_grad(
       <https://flax.readthedocs.io/en/latest/api_reference/flax.nnx/transforms.html>`_
     """
     check_callable("loss_fn", loss_fn, "loss_fn(model, batch)")
+    check_part("part", part)
     place, wrt = _differentiated(argnums)
     axes = () if axis_name is None else (axis_name,)
     plain = not accumulate and axis_name is None  # then Flax's own makes the first evaluation
@@ -125,14 +145,39 @@ def value_and_grad(
             (_, grads), _, _ = whole(point, sample)
             return grads
 
-        again = {"grad_fn": grad_fn, "batch": sample}
+        def some_of(part: Part) -> PartOfBatch:
+            if callable(part):
+                few = chosen_arguments(part, args[:place] + args[place + 1 :], {})
+                call = (*few[:place], args[place], *few[place:])
+                chosen = nnx.as_pure(nnx.state((call, kwargs), wrt, nnx.Variable, ...)[2])
+                some = measured_part(arrays, chosen)
+            else:
+                some = split_batch("part", part, arrays)[0]
+            return some._replace(sample=(variables, some.sample))
+
+        def finished(params: Any, means: Any, aux: Any, after: Any, batch: Any) -> Any:
+            value, grads = means
+            nnx.update((args, kwargs), after)
+            result = (value, aux) if has_aux else value
+            return result, _as_variables(grads, params), {"grad_fn": grad_fn, "batch": batch}
+
+        batch: Any
+        if accumulate and is_share(part):
+            params = nnx.state(args[place], wrt)
+            point = nnx.as_pure(params)
+            here, rest = split_batch("part", part, arrays)
+            means, aux, after = whole(point, (variables, here.sample))
+            batch = here._replace(sample=(variables, here.sample), grads=means[1])
+            if here.share < 1:
+                others, rest_aux, after = whole(point, (after, rest))
+                means, aux = mean_of_two(here.share, means, others), concatenated(aux, rest_aux)
+            return finished(params, means, aux, after, batch)
+        batch = sample if part is None or part == 1 else some_of(part)
         if plain:
             first = nnx.value_and_grad(loss_fn, argnums=argnums, has_aux=has_aux)
-            return *first(*args, **kwargs), again
+            return *first(*args, **kwargs), {"grad_fn": grad_fn, "batch": batch}
         params = nnx.state(args[place], wrt)
-        (value, grads), aux, after = whole(nnx.as_pure(params), sample)
-        nnx.update((args, kwargs), after)
-        return ((value, aux) if has_aux else value), _as_variables(grads, params), again
+        return finished(params, *whole(nnx.as_pure(params), sample), batch)
 
     return evaluate
 

@@ -27,7 +27,7 @@ class Weights:
     def alpha(self, t):
         return self._alpha[t - 1]
 
-    def beta(self, t, g=None, g_prev=None, d=None):
+    def beta(self, t, g=None, g_prev=None, d=None, share=1.0):
         return self._beta[t - 1]
 
     def gamma(self, t):
@@ -42,7 +42,7 @@ class MeasuredWeights(Weights):
         self._blocks = blocks
         self.errors, self.noises = {}, {}
 
-    def beta(self, t, g=None, g_prev=None, d=None):
+    def beta(self, t, g=None, g_prev=None, d=None, share=1.0):
         if t == 1:
             return 1.0
         if t == 2:  # a new run
@@ -54,9 +54,9 @@ class MeasuredWeights(Weights):
             n = t - 1
             m["S"] += (innovation - m["S"]) / min(n, 10)
             m["level"] += (innovation - m["level"]) / min(n, 100)
-            P = innovation / 2 if t == 2 else m["P"]
+            P = innovation * share / (1 + share) if t == 2 else m["P"]
             P = max(P, m["S"] - 3 * m["level"])
-            R = max(m["S"] - P, m["S"] / 10)
+            R = share * max(m["S"] - P, m["S"] / 10)
             beta = (P + change) / (P + change + R)
             m["P"], m["R"] = (1 - beta) * (P + change), R
             betas[block] = beta
@@ -84,7 +84,18 @@ def fixed(gamma, beta, T):
     return Weights(lambda t: 1, lambda t: beta, lambda t: gamma, T)
 
 
-def mu2_sgd(grad, x1, zs, eta, weights, proj, weighted):
+def corrected(grad, t, x, x_prev, z, d, weights, part):
+    """d_t from d_{t-1}; ``part`` has the samples of z on which the change is measured."""
+    if part is None:
+        g, g_prev = grad(x, z), grad(x_prev, z)
+        return g + (1 - weights.beta(t, g, g_prev, d)) * (d - g_prev)
+    S = part(z)
+    g, g_prev = grad(x, S), grad(x_prev, S)
+    beta = weights.beta(t, g, g_prev, d, len(S) / len(z))
+    return beta * grad(x, z) + (1 - beta) * (d + g - g_prev)
+
+
+def mu2_sgd(grad, x1, zs, eta, weights, proj, weighted, part=None):
     """Algorithm 1."""
     x, w = x1.copy(), x1.copy()
     d = grad(x, zs[0])
@@ -95,9 +106,7 @@ def mu2_sgd(grad, x1, zs, eta, weights, proj, weighted):
         x_new = x + weights.gamma(t + 1) * (w - x)
         points.append(x_new)
         if t < len(zs):
-            z = zs[t]  # z_{t+1}
-            g, g_prev = grad(x_new, z), grad(x, z)
-            d = g + (1 - weights.beta(t + 1, g, g_prev, d)) * (d - g_prev)
+            d = corrected(grad, t + 1, x_new, x, zs[t], d, weights, part)
         x = x_new
     return np.array(points)
 
@@ -124,7 +133,33 @@ def mu2_extra_sgd(grad, y0, zs, eta, weights, proj, weighted):
     return np.array(points)
 
 
-def storm(grad, x1, zs, eta, weights, proj, weighted):
+def mu2_extra_sgd_in_parts(grad, y0, zs, eta, weights, proj, weighted, part, hint=None):
+    """Algorithm 2, whose changes of the gradient are measured on parts of z.
+
+    That of the estimate on ``part``; with a ``hint``, that of the hint on samples of its own, the
+    first ``hint`` of z, and ``part`` is one of the others.
+    """
+    x, y, d = y0.copy(), y0.copy(), 0.0
+    points = []
+    for t in range(1, len(zs) + 1):
+        z = zs[t - 1]
+        step = eta * weights.alpha(t) if weighted else eta
+        S = part(z if hint is None else z[hint:])
+        H, before = (S, grad(x, z)) if hint is None else (z[:hint], grad(x, z[:hint]))
+        x_hat = x + weights.gamma(t) * (y - x)
+        g_hat = before + grad(x_hat, H) - grad(x, H)
+        beta = 1 if t == 1 else weights.beta(t, g_hat, before, d, len(H) / len(z) if hint else 1)
+        d_hat = g_hat + (1 - beta) * (d - before)
+        w = proj(y - step * d_hat)
+        x_next = x + weights.gamma(t) * (w - x)
+        d = beta * grad(x, z) + (1 - beta) * d + grad(x_next, S) - grad(x, S)
+        x = x_next
+        y = proj(y - step * d)
+        points.append(x)
+    return np.array(points)
+
+
+def storm(grad, x1, zs, eta, weights, proj, weighted, part=None):
     """STORM with a projection; its steps have no weights."""
     del weighted
     x = x1.copy()
@@ -134,9 +169,7 @@ def storm(grad, x1, zs, eta, weights, proj, weighted):
         x_new = proj(x - eta * d)
         points.append(x_new)
         if t < len(zs):
-            z = zs[t]
-            g, g_prev = grad(x_new, z), grad(x, z)
-            d = g + (1 - weights.beta(t + 1, g, g_prev, d)) * (d - g_prev)
+            d = corrected(grad, t + 1, x_new, x, zs[t], d, weights, part)
         x = x_new
     return np.array(points)
 

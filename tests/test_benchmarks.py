@@ -26,6 +26,7 @@ from benchmarks import (
     no_tuning,
     no_tuning_tables,
     nonconvex,
+    part,
     robustness,
     scanned_task,
 )
@@ -63,6 +64,25 @@ def test_the_convex_experiment_runs_from_end_to_end_and_resumes(tmp_path, monkey
     info = results["global/mu2_sgd/4"].info
     assert info["command"].startswith("python -m benchmarks.convex --data digits --seeds 2")
     assert info["context"]["gradients_per_step"] == 2
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_batch_are_run_at_their_cost(tmp_path, monkeypatch):
+    options = ["--data", "digits", "--seeds", 2, "--lrs", 0.1, 10, "--steps", 9, "--out", tmp_path]
+    options += ["--optimizers", "mu2_sgd_part_8", "mu2_sgd_measured_part_8"]
+    call(part, monkeypatch, *options)
+    results = load_results(tmp_path / "results.json")
+    steps = {
+        label.removeprefix("ball_4/"): result.info["context"]["gradients_per_step"]
+        for label, result in results.items()
+        if label.startswith("ball_4")
+    }
+    assert steps == dict.fromkeys(
+        ("mu2_sgd_part_8/8", "mu2_sgd_measured_part_8/9", "mu2_sgd_measured_part_8/8"), 1.125
+    )
+    assert len(results) == 9
+    accuracies = [results[f"none/{name}_part_8/8"] for name in ("mu2_sgd", "mu2_sgd_measured")]
+    assert np.any(accuracies[0].metric("test_loss") != accuracies[1].metric("test_loss"))
 
 
 def only_resuming(run):

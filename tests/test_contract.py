@@ -69,6 +69,16 @@ CASES = {
             optax.scale_by_schedule(lambda count: 1 / jnp.sqrt(1.0 + count)),
         )
     ),
+    "mu2_sgd lean": Case(functools.partial(m.mu2_sgd, lean=True)),
+    "mu2_adam lean": Case(functools.partial(m.mu2_adam, lean=True), 5e-3, 5e-4),
+    "mu2_sgd part": Case(lambda learning_rate: m.mu2_sgd(learning_rate, part=lambda batch: batch)),
+    "mu2_extra_sgd part": Case(
+        lambda learning_rate: m.mu2_extra_sgd(
+            learning_rate, projection=BALL, part=lambda batch: batch
+        ),
+        0.1,
+        2e-4,
+    ),
     "storm": Case(lambda learning_rate: m.storm(learning_rate, 0.1)),
     "anytime_sgd": Case(
         lambda learning_rate: m.anytime_sgd(learning_rate, m.polynomial_momentum(3))

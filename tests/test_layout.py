@@ -19,9 +19,9 @@ PUBLIC = {
         AnytimeState CorrectedMomentumState DoubleMomentum ErrorBar ErrorMemory GrownRateState
         Mu2ExtraState Mu2State MultiStepsState RatioMemory RejectNonfiniteState Seen Weight
         WeightRatio accumulate anytime anytime_sgd bind corrected_momentum error_bar
-        fixed_momentum frank_wolfe freeze grad_pair grown_rate linear_momentum measured_beta mu2
-        mu2_adam mu2_adamw mu2_auto mu2_extra_sgd mu2_frank_wolfe mu2_sgd multi_steps
-        noise_scale onto_l2_ball per_tensor polynomial_momentum projected query_ahead
+        fixed_momentum frank_wolfe freeze grad_in_parts grad_pair grown_rate linear_momentum
+        measured_beta mu2 mu2_adam mu2_adamw mu2_auto mu2_extra_sgd mu2_frank_wolfe mu2_sgd
+        multi_steps noise_scale onto_l2_ball per_tensor polynomial_momentum projected query_ahead
         reject_nonfinite storm uniform_momentum unit_directions value_and_grad weighted_momentum
         with_error_bar
     """,

@@ -279,3 +279,68 @@ def test_recalibration_refuses_what_it_cannot_do():
     without = lambda variables, batch: plain.apply(variables, batch["image"], mutable=[])
     with pytest.raises(ValueError, match="got a model without"):
         mu2_linen.recalibrate(without, linen_variables(batch_norm=False), batches(1))
+
+
+def stepped(steps, stacked=1, **options):
+    """The train state after some steps with BatchNorm and Dropout."""
+    state = make_state(mu2_optax.mu2_sgd(0.5), dropout=0.3)
+
+    @jax.jit
+    def step(state, batch, key):
+        evaluate = mu2_linen.value_and_grad(make_loss(state, key), has_aux=True, **options)
+        (_, (_, batch_stats)), grads, again = evaluate(state.params, batch)
+        if stacked > 1:
+            batch_stats = jax.tree.map(lambda a: a[-1], batch_stats)
+        return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again)
+
+    for count, batch in enumerate(batches(steps)):
+        key = jax.random.key(count)
+        state = step(state, split(batch, stacked) if stacked > 1 else batch, key)
+    return state
+
+
+def test_the_whole_batch_as_its_part_sees_the_same_masks_and_statistics():
+    plain, whole = stepped(3), stepped(3, part=lambda batch: (batch,))
+    # Float32: g - (g - g̃) in the place of g̃.
+    assert_close((whole.params, whole.batch_stats), (plain.params, plain.batch_stats), atol=1e-5)
+    few = stepped(3, part=1 / 4)
+    assert_close(few.params, stepped(3, part=lambda b: (split_first(b, 4),)).params, atol=1e-6)
+    assert np.any(few.params["dense"]["kernel"] != plain.params["dense"]["kernel"])
+
+
+def split_first(batch, count):
+    return jax.tree.map(lambda a: a[:count], batch)
+
+
+def test_the_part_is_evaluated_again_with_the_key_and_statistics_of_the_step():
+    state = make_state(mu2_optax.mu2_sgd(0.1), dropout=0.5)
+    (batch,) = batches(1)
+    loss_fn = make_loss(state, jax.random.key(3))
+    (_, (_, stats)), grads, again = mu2_linen.value_and_grad(loss_fn, has_aux=True, part=1 / 4)(
+        state.params, batch
+    )
+    (_, (_, plain_stats)), plain = jax.value_and_grad(loss_fn, has_aux=True)(state.params, batch)
+    assert_close((grads, stats), (plain, plain_stats), atol=1e-6)
+    few = jax.grad(loss_fn, has_aux=True)(state.params, split_first(batch, 4))[0]
+    assert_close(again["grad_fn"](state.params, again["batch"].sample), few, atol=1e-6)
+
+
+def test_microbatches_of_a_part_are_added_up_once():
+    plain = stepped(3, 4, accumulate=True)
+    whole = stepped(3, 4, accumulate=True, part=0.999)  # rounded to all four microbatches
+    assert_close(whole.params, plain.params, atol=1e-5)
+    first = stepped(3, 4, accumulate=True, part=1 / 4)
+    by_function = stepped(3, 4, accumulate=True, part=lambda b: (jax.tree.map(lambda a: a[:1], b),))
+    assert_close(
+        (first.params, first.batch_stats), (by_function.params, by_function.batch_stats), atol=1e-5
+    )
+    assert_close(first.batch_stats, plain.batch_stats, atol=1e-2)
+
+
+def test_a_loss_without_a_batch_among_its_arguments_has_no_share():
+    state = make_state(mu2_optax.mu2_sgd(0.1))
+    (batch,) = batches(1)
+    loss = make_loss(state)
+    evaluate = mu2_linen.value_and_grad(lambda params: loss(params, batch), has_aux=True, part=0.5)
+    with pytest.raises(ValueError, match=r"got arrays of shapes \[\]; pass a function"):
+        evaluate(state.params)

@@ -360,3 +360,94 @@ def test_recalibration_refuses_what_it_cannot_do():
         mu2_nnx.recalibrate(evaluating, nnx_model(), batches(1))
     with pytest.raises(ValueError, match="got a model without"):
         mu2_nnx.recalibrate(forward, NnxCNN(nnx.Rngs(0), batch_norm=False), batches(1))
+
+
+def stepped(tx, steps, **options):
+    """The model, the last d and the losses after some steps with BatchNorm and Dropout."""
+    model = nnx_model(dropout=0.3)
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    rngs = nnx.Rngs(dropout=1)
+
+    @nnx.jit
+    def step(model, optimizer, batch, rngs):
+        evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True, **options)
+        (loss, logits), grads, again = evaluate(model, batch, rngs)
+        optimizer.update(model, grads, **again)
+        return loss, logits.shape
+
+    for batch in batches(steps):
+        loss, shape = step(model, optimizer, batch, rngs)
+    state = jax.tree.map(jnp.asarray, nnx.to_pure_dict(nnx.state(optimizer)))
+    return nnx.to_pure_dict(nnx.state(model)), state, (loss, shape)
+
+
+@pytest.mark.parametrize(
+    "part", [1, lambda batch, rngs: (batch, rngs), lambda batch, rngs: (dict(batch), rngs)]
+)
+@pytest.mark.parametrize("tx", OPTIMIZERS[:2])
+def test_the_whole_batch_as_its_part_sees_the_same_masks_and_statistics(tx, part):
+    plain = stepped(tx, 3)
+    # Float32: g - (g - g̃) in the place of g̃.
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, atol=1e-5), stepped(tx, 3, part=part), plain
+    )
+
+
+def test_a_part_is_evaluated_with_the_statistics_and_masks_of_its_own_forward():
+    """Each evaluation of S, at params and elsewhere, is Flax's own gradient on S."""
+    (batch,) = batches(1)
+    few = jax.tree.map(lambda a: a[:4], batch)
+    model, rngs = nnx_model(dropout=0.3), nnx.Rngs(dropout=1)
+    fresh = lambda: (nnx.clone(model), nnx.clone(rngs))
+    evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True, part=1 / 4)
+    theirs, their_rngs = fresh()
+    expected, whole = nnx.value_and_grad(loss_fn, has_aux=True)(theirs, batch, their_rngs)
+    ours, our_rngs = fresh()
+    first, grads, again = evaluate(ours, batch, our_rngs)
+    assert_close((first, nnx.to_pure_dict(grads)), (expected, nnx.to_pure_dict(whole)), atol=1e-6)
+    assert_close(nnx.state(ours), nnx.state(theirs), atol=1e-6)  # statistics of the whole batch
+    assert again["batch"].share == 1 / 4
+    for shift in (0.0, 0.1):
+        at, rngs_at = fresh()
+        nnx.update(at, jax.tree.map(lambda p, shift=shift: p + shift, nnx.state(at, nnx.Param)))
+        point = nnx.as_pure(nnx.state(at, nnx.Param))
+        of_part = nnx.grad(loss_fn, has_aux=True)(at, few, rngs_at)[0]
+        found = again["grad_fn"](point, again["batch"].sample)
+        assert_close(nnx.to_pure_dict(nnx.State(found)), nnx.to_pure_dict(of_part), atol=1e-6)
+
+
+def test_accumulated_microbatches_of_a_part_are_evaluated_once():
+    lengths = []
+
+    def counted(model, batch, rngs):
+        lengths.append(len(batch["image"]))
+        return loss_fn(model, batch, rngs)
+
+    (batch,) = batches(1)
+    model, rngs = nnx_model(dropout=0.3), nnx.Rngs(dropout=1)
+    others = nnx.clone(model), nnx.clone(rngs)
+    optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.1), wrt=nnx.Param)
+    run = lambda model, rngs, **options: mu2_nnx.value_and_grad(
+        counted, has_aux=True, accumulate=True, **options
+    )(model, split(batch, 4), rngs)
+    (loss, logits), grads, again = run(model, rngs, part=1 / 4)
+    (whole_loss, whole_logits), whole_grads, _ = run(*others)
+    np.testing.assert_allclose((loss, *logits.ravel()), (whole_loss, *whole_logits.ravel()), 1e-5)
+    assert_close(nnx.to_pure_dict(grads), nnx.to_pure_dict(whole_grads), atol=1e-6)
+    assert_close(nnx.state(model, nnx.BatchStat), nnx.state(others[0], nnx.BatchStat), atol=1e-6)
+    # The gradient at params on the part is known: one evaluation more, at the previous point.
+    assert again["batch"].grads is not None
+    before = len(lengths)
+    optimizer.update(model, grads, **again)
+    once = len(lengths) - before
+    plain = mu2_nnx.value_and_grad(counted, has_aux=True, accumulate=True, part=lambda b, r: (b, r))
+    _, grads, again = plain(model, split(batch, 4), rngs)
+    before = len(lengths)
+    optimizer.update(model, grads, **again)
+    assert len(lengths) - before == 2 * once
+
+
+def test_a_function_of_the_arguments_returns_arguments():
+    (batch,) = batches(1)
+    with pytest.raises(TypeError, match=r"must return a tuple of the loss's other arguments"):
+        mu2_nnx.value_and_grad(loss_fn, has_aux=True, part=lambda batch: batch)(nnx_model(), batch)

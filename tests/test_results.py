@@ -132,6 +132,34 @@ def test_in_a_ball_any_rate_from_a_hundredth_to_ten_thousand_will_do(folder, lev
             assert all(mu2[rate] > means[name, rate] for name in BASELINES), rate
 
 
+def test_an_eighth_of_the_batch_holds_the_plateau_in_the_unit_ball():
+    for optimizer in ("mu2_sgd_part_8", "mu2_sgd_measured_part_8"):
+        for steps in {
+            row["steps"] for row in rows_of("part_mnist") if row["optimizer"] == optimizer
+        }:
+            means = mean_accuracies(
+                "part_mnist", projection="per_tensor", optimizer=optimizer, steps=steps
+            )
+            assert len(means) == 9
+            assert all(mean >= 0.883 for (_, rate), mean in means.items() if rate >= 0.01)
+
+
+def test_measured_beta_makes_small_parts_safe_on_a_larger_set():
+    at_equal_cost = {"mu2_sgd_part_16": "882", "mu2_sgd_measured_part_16": "882"}
+    fixed, measured = (
+        min(
+            mean
+            for (_, rate), mean in mean_accuracies(
+                "part_mnist", projection="ball_4", optimizer=optimizer, steps=steps
+            ).items()
+            if rate >= 0.01
+        )
+        for optimizer, steps in at_equal_cost.items()
+    )
+    assert fixed < 0.86
+    assert measured > 0.9
+
+
 def test_documents_show_what_the_results_say():
     shown = 0
     for page in PAGES:

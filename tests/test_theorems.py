@@ -47,6 +47,20 @@ def test_the_error_times_t_is_bounded(name, problem):
     assert np.all(errors.mean(0) <= np.asarray(bound))  # the theorem, at every t
 
 
+def test_the_bound_holds_with_the_correction_on_an_eighth_of_the_batch():
+    problem = known_problems.batched(SQUARES, 8)
+    rate = 1e4 * measured_runs.rate(problem, "mu2_sgd", STEPS)  # where the changes count
+    errors = measured_runs.errors(problem, "mu2_sgd_part_8", rate, STEPS, SEEDS)
+    early, late = windows(errors)
+    assert late < 2.5 * early
+    bound = theory.error_bound(
+        jnp.arange(1, STEPS + 1), measured_runs.variance(problem, part=1 / 8)
+    )
+    assert np.all(errors.mean(0) <= np.asarray(bound))
+    whole = measured_runs.errors(problem, "mu2_sgd", rate, STEPS, SEEDS)
+    assert late > 1.5 * windows(whole)[1]  # the price
+
+
 @pytest.mark.parametrize("name", ["sgd", "anytime"])
 def test_the_error_times_t_grows_like_t_for_plain_gradients(name):
     rate = measured_runs.rate(SQUARES, name, STEPS)
@@ -64,6 +78,15 @@ def test_only_averaging_makes_the_error_independent_of_the_learning_rate():
     assert late < 2.5 * early
     bound = theory.error_bound(jnp.arange(1, STEPS + 1), measured_runs.variance(SQUARES))
     assert np.all(averaged.mean(0) <= np.asarray(bound))
+
+
+def test_a_hint_of_its_own_removes_the_bias_of_extra_sgd():
+    problem = known_problems.batched(SQUARES, 8)
+    rate = 10 * measured_runs.rate(problem, "mu2_extra_sgd", 2 * STEPS)
+    run = lambda name: windows(measured_runs.errors(problem, name, rate, 2 * STEPS, SEEDS))
+    early, late = run("mu2_extra_sgd_hint")
+    assert late < 2 * early
+    assert run("mu2_extra_sgd")[1] > 2 * late
 
 
 def test_the_error_of_extra_sgd_stops_falling_where_samples_curve_differently():

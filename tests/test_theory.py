@@ -345,3 +345,14 @@ def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
 def test_bad_arguments_say_what_is_wrong(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_a_part_of_the_batch_divides_the_smoothness_variance():
+    whole = theory.effective_variance(3.0, 0.5, diameter=2.0)
+    part = theory.effective_variance(3.0, 0.5, diameter=2.0, part=1 / 8)
+    assert float(whole) == 32 * 4 * 0.5 + 2 * 3
+    assert float(part) == 8 * 32 * 4 * 0.5 + 2 * 3
+    assert float(theory.effective_variance(3.0, 0.0, diameter=2.0, part=1 / 8)) == 6
+    for wrong in (0.0, 1.5):
+        with pytest.raises(ValueError, match="`part` must"):
+            theory.effective_variance(3.0, 0.5, diameter=2.0, part=wrong)

@@ -153,6 +153,18 @@ def logistic(samples: int = 200, dim: int = 8, seed: int = 1) -> Problem:
     )
 
 
+def batched(problem: Problem, size: int) -> Problem:
+    """The same loss, seen through batches of independent samples; L stays that of one sample."""
+    return dataclasses.replace(
+        problem,
+        name=f"{problem.name}, batches of {size}",
+        gradient_variance=problem.gradient_variance / size,
+        smoothness_variance=problem.smoothness_variance / size,
+        grad_fn=lambda x, z: jnp.mean(jax.vmap(problem.grad_fn, (None, 0))(x, z), axis=0),
+        sample=lambda key: jax.vmap(problem.sample)(jax.random.split(key, size)),
+    )
+
+
 def noiseless(problem: Problem) -> Problem:
     """The same loss, seen through its exact gradient; L and thereby the learning rates stay."""
     return dataclasses.replace(

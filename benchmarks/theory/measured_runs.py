@@ -49,6 +49,30 @@ METHODS = {
         lambda eta, ball: mu2_optax.mu2_sgd(eta, LINEAR, projection=ball, weighted_steps=True),
         _corrected,
     ),
+    **{
+        f"mu2_sgd_part_{parts}": Method(
+            f"μ²-SGD, 1/{parts} of the batch",
+            lambda eta, ball, parts=parts: mu2_optax.mu2_sgd(
+                eta, LINEAR, projection=ball, weighted_steps=True, part=1 / parts
+            ),
+            _corrected,
+        )
+        for parts in (2, 4, 8)
+    },
+    **{
+        f"mu2_extra_sgd_{name}": Method(
+            f"μ²-ExtraSGD, {name}",
+            lambda eta, ball, options=options: mu2_optax.mu2_extra_sgd(
+                eta, LINEAR, projection=ball, **options
+            ),
+            lambda grads, before, after, state: (state.d, after, after),
+        )
+        for name, options in {
+            "part": {"part": 1 / 8},
+            "hint": {"hint": 1 / 8},
+            "hint_and_part": {"hint": 1 / 8, "part": 1 / 7},
+        }.items()
+    },
     "uniform": Method(
         "μ²-SGD, uniform weights",
         lambda eta, ball: mu2_optax.mu2_sgd(eta, UNIFORM, projection=ball),
@@ -149,11 +173,11 @@ def rate(problem: Problem, name: str, steps: int) -> float:
     return 1 / (8 * problem.smoothness)
 
 
-def variance(problem: Problem) -> float:
-    """The effective variance of a problem."""
+def variance(problem: Problem, part: float = 1.0) -> float:
+    """The effective variance of a problem, with the correction on a part of the batch."""
     return float(
         theory.effective_variance(
-            problem.gradient_variance, problem.smoothness_variance, problem.diameter
+            problem.gradient_variance, problem.smoothness_variance, problem.diameter, part=part
         )
     )
 

@@ -10,6 +10,7 @@ from mu2_optax._checks import (
     check_nonnegative,
     check_positive,
     check_steps,
+    check_unit_interval,
 )
 from mu2_optax.theory._bounds import METHODS, Method
 
@@ -117,17 +118,22 @@ def batch_size(t: Any, steps: Any) -> Any:
 
 
 def effective_variance(
-    gradient_variance: Any, smoothness_variance: Any, diameter: Any
+    gradient_variance: Any, smoothness_variance: Any, diameter: Any, *, part: Any = 1.0
 ) -> jax.Array:
     r"""The variance that all bounds are stated in.
 
-    .. math:: \tilde\sigma^2 = 32 D^2 \sigma_L^2 + 2\sigma^2
+    .. math:: \tilde\sigma^2 = 32 D^2 \sigma_L^2\,\frac{|B|}{|S|} + 2\sigma^2
+
+    The paper's has S = B. The proof bounds the error of a step by that of a gradient, which is
+    taken on the batch B, and that of the change of the gradient, which may be taken on a part S of
+    it; a mean over fewer independent samples has a variance that is larger by |B|/|S|.
 
     Args:
       gradient_variance: σ², an upper bound over the set of :math:`E\|\nabla f(x; z) - \nabla
         f(x)\|^2`.
       smoothness_variance: :math:`\sigma_L^2`.
       diameter: D, twice the radius of a ball.
+      part: |S|/|B| in (0, 1], the share of the batch that the correction is taken on.
 
     Returns:
       :math:`\tilde\sigma^2`, a scalar.
@@ -136,6 +142,8 @@ def effective_variance(
       >>> from mu2_optax import theory
       >>> float(theory.effective_variance(3.0, 0.5, diameter=2.0))
       70.0
+      >>> float(theory.effective_variance(3.0, 0.5, diameter=2.0, part=1 / 8))
+      518.0
 
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
@@ -143,7 +151,9 @@ def effective_variance(
     check_nonnegative("gradient_variance", gradient_variance, "it is a variance.")
     check_nonnegative("smoothness_variance", smoothness_variance, "it is a variance.")
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
-    variance = 32 * jnp.asarray(diameter, float) ** 2 * smoothness_variance
+    check_positive("part", part, "it is the share of the batch in the correction, 1 for all of it.")
+    check_unit_interval("part", part)
+    variance = 32 * jnp.asarray(diameter, float) ** 2 * smoothness_variance / part
     return variance + 2 * jnp.asarray(gradient_variance, float)
 
 

@@ -1,0 +1,188 @@
+"""A state of w and d alone: the same run, in Adam's memory, and what it does where it cannot be."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import reference
+from problems import full_precision, grad_fn, join, numpy_grad, run, samples, split
+
+import mu2_optax as m
+from mu2_optax import lmo
+
+T = 300
+RADIUS = 0.7
+X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
+ZS = samples(T)
+PRESETS = {
+    "linear, offset 1": (m.linear_momentum(1), reference.linear(1, T)),
+    "linear, offset 0": (m.linear_momentum(), reference.linear(0, T)),
+    "uniform": (m.uniform_momentum(), reference.uniform(T)),
+    "polynomial, power 2": (m.polynomial_momentum(2), reference.polynomial(2, T)),
+    "fixed": (m.fixed_momentum(), reference.fixed(0.1, 0.9, T)),
+    "weighted": (
+        m.weighted_momentum(lambda count: jnp.sqrt(count + 1.0), beta=0.3),
+        reference.Weights(np.sqrt, lambda t: 0.3, None, T),
+    ),
+    "measured": (
+        m.linear_momentum(beta=m.measured_beta()),
+        reference.MeasuredWeights(T, [slice(0, 4), slice(4, 5)]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-4)])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_it_follows_the_oracle_as_the_default_does(preset, dtype, tolerance):
+    momentum, weights = PRESETS[preset]
+
+    def project(x):
+        norm = np.linalg.norm(x)
+        return x if norm <= RADIUS else x * (RADIUS / norm)
+
+    expected = reference.mu2_sgd(numpy_grad, X1, ZS, 0.5, weights, project, False)
+    with full_precision(dtype):
+        tx = m.mu2_sgd(0.5, momentum, projection=m.onto_l2_ball(RADIUS), lean=True)
+        points, state = run(tx, split(jnp.array(X1, dtype)), jnp.array(ZS, dtype))
+        np.testing.assert_allclose(join(points), expected, rtol=0, atol=tolerance)
+        assert state.x is None
+
+
+def bytes_of(tree):
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize(
+    ("make", "trees"),
+    [
+        (lambda **lean: m.mu2_sgd(0.1, **lean), 2),
+        (lambda **lean: m.mu2_frank_wolfe(lmo.l2_ball(1.0), **lean), 2),
+        (lambda **lean: m.mu2_adam(0.1, **lean), 3),
+        (lambda **lean: m.mu2_adamw(0.1, **lean), 3),
+    ],
+)
+def test_the_state_is_one_tree_smaller(make, trees):
+    params = {"a": jnp.ones((100, 100)), "b": jnp.ones(1000)}
+    scalars = 100  # bytes of counts, and of three numbers for each tensor
+    assert bytes_of(make(lean=True).init(params)) <= trees * bytes_of(params) + scalars
+    assert bytes_of(make().init(params)) >= (trees + 1) * bytes_of(params)
+    adam = optax.adam(0.1).init(params)
+    if trees == 2:
+        assert bytes_of(make(lean=True).init(params)) <= bytes_of(adam) + scalars
+
+
+PARAMS = split(jnp.array(X1, jnp.float32))
+
+
+def steps(tx, params, state, zs, change=lambda params: params):
+    """The params and state after some steps, after each of which ``change`` acts on the params."""
+
+    @jax.jit
+    def step(params, state, z):
+        grads = grad_fn(params, z)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
+        return optax.apply_updates(params, updates), state
+
+    for z in jnp.array(zs, jnp.float32):
+        params, state = step(params, state, z)
+        params = change(params)
+    return params, state
+
+
+@pytest.mark.parametrize(
+    "momentum", [m.fixed_momentum(gamma=1.0), m.linear_momentum(-1)], ids=["fixed", "offset -1"]
+)
+def test_a_gamma_of_one_is_refused_where_it_can_be_seen(momentum):
+    with pytest.raises(ValueError, match=r"needs γ below 1 from the second step on, got 1; use"):
+        m.mu2_sgd(0.1, momentum, lean=True)
+
+
+def test_after_a_gamma_of_one_the_estimate_starts_anew():
+    """α = 1, 0, 0, 5, ...: γ is 0, 0, and then 5/6; with α = 0, 0, 1, γ is 1 until the third."""
+    late = m.weighted_momentum(lambda count: jnp.where(count < 2, 0.0, 1.0), beta=0.5)
+    tx = m.mu2_sgd(0.1, late, lean=True)
+    params, state = steps(tx, PARAMS, tx.init(PARAMS), ZS[:1])
+    assert float(state.gamma) == 1
+    _, state = steps(tx, params, state, ZS[1:2])
+    expected = grad_fn(params, jnp.array(ZS[1], jnp.float32))  # d is the plain gradient
+    np.testing.assert_allclose(join(state.d), join(expected), rtol=1e-6)
+    assert int(state.t) == 2
+
+
+MOVES = {
+    "weight decay": lambda params: jax.tree.map(lambda p: p * (1 - 1e-4), params),
+    "one coordinate": lambda params: {**params, "rest": [params["rest"][0] + 1e-3]},
+    "other params": lambda params: jax.tree.map(lambda p: p + 1, params),
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+def test_params_that_something_else_has_moved_start_the_estimate_anew(move):
+    tx = m.mu2_sgd(0.5, m.linear_momentum(), lean=True)
+    params, state = steps(tx, PARAMS, tx.init(PARAMS), ZS[:20])
+    z = jnp.array(ZS[20], jnp.float32)
+    _, after = steps(tx, params, state, ZS[20:21])
+    assert np.any(join(after.d) != join(grad_fn(params, z)))  # otherwise the past is kept
+    moved = move(params)
+    _, after = steps(tx, moved, state, ZS[20:21])
+    np.testing.assert_allclose(join(after.d), join(grad_fn(moved, z)), rtol=1e-6)
+    assert int(after.t) == 21
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("how", ["scanned", "jitted apart"])
+def test_rounding_is_no_move(dtype, how):
+    """A step is fused with what follows it or not, and rounds otherwise; d must not start anew."""
+    params = {
+        "a": 0.1 * jax.random.normal(jax.random.key(0), (40, 30), dtype),
+        "b": jnp.zeros(10, dtype),
+        "c": jnp.array(1e-3, dtype),
+    }
+    gradient = lambda params, z: jax.tree.map(lambda p: (p - 0.3) * (1 + z).astype(dtype), params)
+    zs = jax.random.normal(jax.random.key(1), (40,))
+
+    def step(tx, params, state, z):
+        grads = gradient(params, z)
+        return tx.update(grads, state, params, grad_fn=gradient, batch=z)
+
+    def estimates(tx):
+        if how == "scanned":
+
+            def body(carry, z):
+                updates, state = step(tx, *carry, z)
+                return (optax.apply_updates(carry[0], updates), state), state.d["a"]
+
+            return jax.jit(lambda c: jax.lax.scan(body, c, zs)[1])((params, tx.init(params)))
+        x, state, seen = params, tx.init(params), []
+        update = jax.jit(functools.partial(step, tx))
+        for z in zs:
+            updates, state = update(x, state, z)
+            x = optax.apply_updates(x, updates)
+            seen.append(state.d["a"])
+        return jnp.stack(seen)
+
+    lean = estimates(m.mu2_sgd(0.5, m.linear_momentum(), lean=True))
+    plain = estimates(m.mu2_sgd(0.5, m.linear_momentum()))
+    # d is of order 0.3 with noise of that size; a new start would be as far off as that.
+    np.testing.assert_allclose(lean, plain, atol=16 * float(jnp.finfo(dtype).eps))
+
+
+def test_multi_steps_needs_the_stored_point():
+    tx = m.multi_steps(m.mu2_sgd(0.1, lean=True), 2)
+    with pytest.raises(ValueError, match=r"must store its last point, got .*`lean=True`; leave"):
+        tx.init(PARAMS)
+
+
+def test_a_part_of_the_batch_and_a_lean_state_go_together():
+    zs = samples(160).reshape(20, 8, -1)
+    mean = lambda params, z: jax.tree.map(
+        lambda g: g.mean(0), jax.vmap(grad_fn, (None, 0))(params, z)
+    )
+    momentum = m.linear_momentum(beta=m.measured_beta())
+    batches = jnp.array(zs, jnp.float32)
+    lean, _ = run(m.mu2_sgd(0.5, momentum, part=1 / 4, lean=True), PARAMS, batches, mean)
+    plain, _ = run(m.mu2_sgd(0.5, momentum, part=1 / 4), PARAMS, batches, mean)
+    np.testing.assert_allclose(join(lean), join(plain), atol=1e-5)
