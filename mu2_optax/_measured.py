@@ -14,25 +14,35 @@ import jax.numpy as jnp
 from mu2_optax._trees import squared_norms, subtract, widened
 from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_schedule, check_weight, weight_at
 
-_WINDOW = 10  # steps over which the size of the innovations is averaged
-_LEVEL = 100  # steps that say what size they usually have
-_JUMP = 3.0  # times the usual size: more than noise explains
+_RECENT = 10  # steps over which the size of the innovations is averaged, to see a jump
+_LONG = 100  # steps over which the noise of one batch is averaged
+_JUMP = 3.0  # times the expected size: more than noise explains
 
 
 class ErrorMemory(NamedTuple):
-    """What a measured β remembers: one number for each tensor, in the order of the leaves.
+    """What a measured β remembers: three numbers for each tensor, in the order of the leaves.
 
     Attributes:
-      innovation: The running mean of the squared innovations.
-      level: Their mean over a longer time.
-      noise: The estimated noise of one batch, σ².
-      error: The estimated squared error of d, P.
+      values: The three numbers, as the rows of one array: in a short step each further array of a
+        state costs as much as the arithmetic.
     """
 
-    innovation: jax.Array
-    level: jax.Array
-    noise: jax.Array
-    error: jax.Array
+    values: jax.Array
+
+    @property
+    def innovation(self) -> jax.Array:
+        """The running mean of the last squared innovations."""
+        return self.values[..., 0, :]
+
+    @property
+    def noise(self) -> jax.Array:
+        """The estimated noise of one batch, σ²."""
+        return self.values[..., 1, :]
+
+    @property
+    def error(self) -> jax.Array:
+        """The estimated squared error of d, P."""
+        return self.values[..., 2, :]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +52,7 @@ class _Measured:
     beta: Any = None
 
     def first(self, params: Any) -> ErrorMemory:
-        tensors = len(jax.tree.leaves(params))
-        return ErrorMemory(*(jnp.zeros(tensors, float) for _ in ErrorMemory._fields))
+        return ErrorMemory(jnp.zeros((3, len(jax.tree.leaves(params))), float))
 
     def step(
         self, memory: ErrorMemory | None, count: jax.Array, seen: Seen | None = None
@@ -58,23 +67,23 @@ class _Measured:
         change = squared_norms(subtract(widened(seen.grads), before)).astype(float)
 
         steps = jnp.maximum(count, 1).astype(float)  # innovations seen, this one included
-        innovation = memory.innovation + (nu - memory.innovation) / jnp.minimum(steps, _WINDOW)
-        level = memory.level + (nu - memory.level) / jnp.minimum(steps, _LEVEL)
         # d_1 is one gradient, so the first innovation is the difference of two of them.
         error = jnp.where(count == 1, nu / 2, memory.error)
-        error = jnp.maximum(error, innovation - _JUMP * level)
-        noise = jnp.maximum(innovation - error, innovation / _WINDOW)
+        innovation = memory.innovation + (nu - memory.innovation) / jnp.minimum(steps, _RECENT)
+        error = jnp.maximum(error, innovation - _JUMP * (memory.noise + error))
+        noise = memory.noise + (nu - error - memory.noise) / jnp.minimum(steps, _LONG)
+        noise = jnp.maximum(noise, innovation / _RECENT)
 
         predicted = error + change
         total = predicted + noise
-        gain = jnp.where(total > 0, predicted / jnp.where(total > 0, total, 1), 1)
-        beta = gain if self.beta is None else weight_at(self.beta, count)
+        # The division comes last: XLA computes once what a division gives, and what follows one
+        # again in every leaf that reads its β.
+        plain = (count == 0) | (total == 0)
+        gain = jnp.where(plain, 1, predicted) / jnp.where(plain, 1, total)
+        beta = gain if self.beta is None else jnp.where(count == 0, 1, weight_at(self.beta, count))
         error = (1 - beta) ** 2 * predicted + beta**2 * noise
-        new = ErrorMemory(innovation, level, noise, error)
-        later = count > 0
-        memory = jax.tree.map(lambda a, b: jnp.where(later, a, b), new, memory)
-        # Without the barrier, XLA computes all of this again in each leaf that reads its β.
-        return jax.lax.optimization_barrier(jnp.where(later, beta, 1)), memory
+        values = jnp.stack([innovation, noise, error])
+        return beta, ErrorMemory(jnp.where(count == 0, memory.values, values))
 
 
 def measured_beta() -> Weight:

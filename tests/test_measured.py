@@ -179,7 +179,7 @@ def test_nothing_drifts_in_ten_million_steps():
     """White noise at a point that stands still: P = σ²/t at t = 10⁷, from the memory of t = 10⁷."""
     beta = mu2_optax.measured_beta()
     t = 10**7
-    memory = mu2_optax.ErrorMemory(*(jnp.full(1, v) for v in (1.0, 1.0, 1.0, 1 / t)))
+    memory = mu2_optax.ErrorMemory(jnp.array([[1.0], [1.0], [1 / t]]))
     seen = mu2_optax.Seen(*([jnp.array([v])] for v in (1.0, 1.0, 0.0)))
 
     def body(i, carry):
