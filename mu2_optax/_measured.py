@@ -66,12 +66,12 @@ class _Measured:
         nu = squared_norms(subtract(before, widened(seen.d))).astype(float)
         change = squared_norms(subtract(widened(seen.grads), before)).astype(float)
 
-        steps = jnp.maximum(count, 1).astype(float)  # innovations seen, this one included
+        share = 1 / jnp.maximum(count, 1).astype(float)  # of this innovation in the mean of all
         # d_1 is one gradient, so the first innovation is the difference of two of them.
         error = jnp.where(count == 1, nu / 2, memory.error)
-        innovation = memory.innovation + (nu - memory.innovation) / jnp.minimum(steps, _RECENT)
+        innovation = memory.innovation + (nu - memory.innovation) * jnp.maximum(share, 1 / _RECENT)
         error = jnp.maximum(error, innovation - _JUMP * (memory.noise + error))
-        noise = memory.noise + (nu - error - memory.noise) / jnp.minimum(steps, _LONG)
+        noise = memory.noise + (nu - error - memory.noise) * jnp.maximum(share, 1 / _LONG)
         noise = jnp.maximum(noise, innovation / _RECENT)
 
         predicted = error + change
@@ -91,17 +91,18 @@ def measured_beta() -> Weight:
 
     .. math::
       \nu_t &= \tilde g_{t-1} - d_{t-1}, \qquad \Delta_t = g_t - \tilde g_{t-1} \\
-      S_t &= \text{mean of } \|\nu\|^2 \text{ over the last 10 steps}, \qquad
-      R_t = \max(S_t - P_{t-1},\ S_t/10) \\
+      R_t &= \text{mean of } \|\nu\|^2 - P \text{ over the last 100 steps} \\
       P'_t &= P_{t-1} + \|\Delta_t\|^2, \qquad \beta_t = \frac{P'_t}{P'_t + R_t}, \qquad
       P_t = (1 - \beta_t)\,P'_t
 
     :math:`P_t` estimates :math:`E\|d_t - \nabla f(x_t)\|^2`. The sample of a step is fresh, so the
     innovation :math:`\nu_t` has :math:`E\|\nu_t\|^2 = \sigma^2 + P_{t-1}`, where σ² is the noise
-    of one batch; and :math:`\|\Delta_t\|^2` is at least the noise of the change. Where the point
-    does not move, :math:`\beta_t = 1/t`; where steps shrink like 1/t, β and P do too; where steps
-    are large, β goes to 1, the plain gradient. If the innovations become much larger than they
-    were (the data have changed), the excess counts as error, and d is learned anew.
+    of one batch, which :math:`R_t` estimates; and :math:`\|\Delta_t\|^2` is at least the noise of
+    the change. Where the point does not move, :math:`\beta_t = 1/t`; where steps shrink like 1/t, β
+    and P do too; where steps are large, β goes to 1, the plain gradient. If the last ten
+    innovations are on average three times as large as :math:`R + P` says (the data have changed),
+    the excess counts as error, and d is learned anew; :math:`R_t` is at least a tenth of their
+    mean.
 
     Returns:
       A weight to use wherever a β goes. The state then has an error bar: see :func:`error_bar`.
