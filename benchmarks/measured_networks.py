@@ -3,7 +3,7 @@
     python -m benchmarks.measured_networks --model mlp
     python -m benchmarks.measured_networks --model cnn --seeds 1 --lrs 0.1 1 10 --steps 300
 
-An MLP 784-64-64-10 or the paper's CNN on MNIST, batches of 64; a fixed γ of 0.1 (the paper's choice
+An MLP 784-256-256-10 or the paper's CNN on MNIST, batches of 64; a fixed γ of 0.1 (the paper's choice
 for networks) and linear momenta; β as in the paper, β measured, and β = 1, the plain gradient. It
 writes ``results.json`` and ``results.csv`` into ``benchmarks/results/measured_networks_<model>``,
 and prints the accuracies.
@@ -21,7 +21,7 @@ from mu2_optax.sweep import sweep
 BATCH, STEPS = 64, 938
 RATES = (0.01, 0.1, 1.0, 10.0)
 MODELS = {
-    "mlp": functools.partial(image_tasks.dense_task, hidden=(64, 64), batch=BATCH),
+    "mlp": functools.partial(image_tasks.dense_task, hidden=(256, 256), batch=BATCH),
     "cnn": functools.partial(image_tasks.cnn_task, batch=BATCH),
 }
 MOMENTA = {

@@ -23,8 +23,8 @@ class ErrorMemory(NamedTuple):
     """What a measured β remembers: three numbers for each tensor, in the order of the leaves.
 
     Attributes:
-      values: The three numbers, as the rows of one array: in a short step each further array of a
-        state costs as much as the arithmetic.
+      values: The three numbers, as the rows of one array: in short steps the number of small
+        operations decides what they cost, not the arithmetic.
     """
 
     values: jax.Array
