@@ -3,10 +3,10 @@
     python -m benchmarks.measured_networks --model mlp
     python -m benchmarks.measured_networks --model cnn --seeds 1 --lrs 0.1 1 10 --steps 300
 
-An MLP 784-256-256-10 or the paper's CNN on MNIST, batches of 64; a fixed γ of 0.1 (the paper's choice
-for networks) and linear momenta; β as in the paper, β measured, and β = 1, the plain gradient. It
-writes ``results.json`` and ``results.csv`` into ``benchmarks/results/measured_networks_<model>``,
-and prints the accuracies.
+An MLP 784-256-256-10 or the paper's CNN on MNIST, batches of 64; a fixed γ of 0.1 (the paper's
+choice for networks) and linear momenta; β as in the paper, β measured, and β = 1, the plain
+gradient. It writes ``results.json`` and ``results.csv`` into
+``benchmarks/results/measured_networks_<model>``, and prints the accuracies.
 """
 
 import argparse
