@@ -34,15 +34,32 @@ class Task(NamedTuple):
 
 
 def make_train(task: Task, case: Case) -> Callable[..., dict[str, Any]]:
-    """Training with the metrics ``test_accuracy`` and ``test_loss``, NaN where it diverged."""
+    """Training with the optimizer and the steps of a case, and the paper's momenta for networks."""
     momentum = mu2_optax.fixed_momentum()
+    make = lambda rate: make_optimizer(case.optimizer, rate, momentum, None)
+    return make_train_with(task, make, case.steps)
+
+
+def make_train_with(
+    task: Task, make: Callable[[Any], optax.GradientTransformationExtraArgs], steps: int
+) -> Callable[..., dict[str, Any]]:
+    """Training with the metrics ``test_accuracy`` and ``test_loss``, NaN where it diverged.
+
+    Args:
+      task: What is learnt.
+      make: From a learning rate to the optimizer.
+      steps: How many steps.
+
+    Returns:
+      A function of a rate and a key.
+    """
     grad_fn = jax.grad(task.loss)
 
     def train(learning_rate: Any, key: Any) -> dict[str, Any]:
-        tx = make_optimizer(case.optimizer, learning_rate, momentum, None)
+        tx = make(learning_rate)
         start_key, draw_key = jax.random.split(key)
         params = task.init(start_key)
-        rows = task.draw(draw_key, case.steps)
+        rows = task.draw(draw_key, steps)
 
         def step(carry: Any, row: Any) -> tuple[Any, None]:
             params, state = carry

@@ -15,25 +15,35 @@ from mu2_optax._checks import check_unit_interval
 from mu2_optax._trees import squared_norms, subtract, widened
 from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_schedule, weight_at
 
-_WINDOW = 10  # steps over which the size of the innovations is averaged
-_LEVEL = 100  # steps that say what size they usually have
-_JUMP = 3.0  # times the usual size: more than noise explains
+_RECENT = 10  # steps over which the size of the innovations is averaged, to see a jump
+_LONG = 100  # steps over which the noise of one batch is averaged
+_JUMP = 3.0  # times the expected size: more than noise explains
 
 
 class ErrorMemory(NamedTuple):
-    """What a measured β remembers: one number for each tensor, in the order of the leaves.
+    """What a measured β remembers: three numbers for each tensor, in the order of the leaves.
 
     Attributes:
-      innovation: The running mean of the squared innovations.
-      level: Their mean over a longer time.
-      noise: The estimated noise of one batch, σ².
-      error: The estimated squared error of d, P.
+      values: The three numbers, as the rows of one array: in short steps the number of small
+        operations decides what they cost, not the arithmetic.
     """
 
-    innovation: jax.Array
-    level: jax.Array
-    noise: jax.Array
-    error: jax.Array
+    values: jax.Array
+
+    @property
+    def innovation(self) -> jax.Array:
+        """The running mean of the last squared innovations."""
+        return self.values[..., 0, :]
+
+    @property
+    def noise(self) -> jax.Array:
+        """The estimated noise of one batch, σ²."""
+        return self.values[..., 1, :]
+
+    @property
+    def error(self) -> jax.Array:
+        """The estimated squared error of d, P."""
+        return self.values[..., 2, :]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +53,7 @@ class _Measured:
     beta: Any = None
 
     def first(self, params: Any) -> ErrorMemory:
-        tensors = len(jax.tree.leaves(params))
-        return ErrorMemory(*(jnp.zeros(tensors, float) for _ in ErrorMemory._fields))
+        return ErrorMemory(jnp.zeros((3, len(jax.tree.leaves(params))), float))
 
     def step(
         self, memory: ErrorMemory | None, count: jax.Array, seen: Seen | None = None
@@ -58,25 +67,26 @@ class _Measured:
         nu = squared_norms(subtract(before, widened(seen.d))).astype(float)
         change = squared_norms(subtract(widened(seen.grads), before)).astype(float)
 
-        steps = jnp.maximum(count, 1).astype(float)  # innovations seen, this one included
-        innovation = memory.innovation + (nu - memory.innovation) / jnp.minimum(steps, _WINDOW)
-        level = memory.level + (nu - memory.level) / jnp.minimum(steps, _LEVEL)
+        newest = 1 / jnp.maximum(count, 1).astype(float)  # its share in the mean of all so far
         # d_1 is one gradient, so the first innovation is the difference of two of them: σ²/s + σ²,
         # where the second was taken on a share s of the batch.
         error = jnp.where(count == 1, nu * seen.share / (1 + seen.share), memory.error)
-        error = jnp.maximum(error, innovation - _JUMP * level)
-        noise = seen.share * jnp.maximum(innovation - error, innovation / _WINDOW)
+        innovation = memory.innovation + (nu - memory.innovation) * jnp.maximum(newest, 1 / _RECENT)
+        error = jnp.maximum(error, innovation - _JUMP * (memory.noise / seen.share + error))
+        step = seen.share * (nu - error) - memory.noise
+        noise = memory.noise + step * jnp.maximum(newest, 1 / _LONG)
+        noise = jnp.maximum(noise, seen.share * innovation / _RECENT)
 
         predicted = error + change
         total = predicted + noise
-        gain = jnp.where(total > 0, predicted / jnp.where(total > 0, total, 1), 1)
-        beta = gain if self.beta is None else weight_at(self.beta, count)
+        # The division comes last: XLA computes once what a division gives, and what follows one
+        # again in every leaf that reads its β.
+        plain = (count == 0) | (total == 0)
+        gain = jnp.where(plain, 1, predicted) / jnp.where(plain, 1, total)
+        beta = gain if self.beta is None else jnp.where(count == 0, 1, weight_at(self.beta, count))
         error = (1 - beta) ** 2 * predicted + beta**2 * noise
-        new = ErrorMemory(innovation, level, noise, error)
-        later = count > 0
-        memory = jax.tree.map(lambda a, b: jnp.where(later, a, b), new, memory)
-        # Without the barrier, XLA computes all of this again in each leaf that reads its β.
-        return jax.lax.optimization_barrier(jnp.where(later, beta, 1)), memory
+        values = jnp.stack([innovation, noise, error])
+        return beta, ErrorMemory(jnp.where(count == 0, memory.values, values))
 
 
 def measured_beta() -> Weight:
@@ -84,17 +94,18 @@ def measured_beta() -> Weight:
 
     .. math::
       \nu_t &= \tilde g_{t-1} - d_{t-1}, \qquad \Delta_t = g_t - \tilde g_{t-1} \\
-      S_t &= \text{mean of } \|\nu\|^2 \text{ over the last 10 steps}, \qquad
-      R_t = \max(S_t - P_{t-1},\ S_t/10) \\
+      R_t &= \text{mean of } \|\nu\|^2 - P \text{ over the last 100 steps} \\
       P'_t &= P_{t-1} + \|\Delta_t\|^2, \qquad \beta_t = \frac{P'_t}{P'_t + R_t}, \qquad
       P_t = (1 - \beta_t)\,P'_t
 
     :math:`P_t` estimates :math:`E\|d_t - \nabla f(x_t)\|^2`. The sample of a step is fresh, so the
     innovation :math:`\nu_t` has :math:`E\|\nu_t\|^2 = \sigma^2 + P_{t-1}`, where σ² is the noise
-    of one batch; and :math:`\|\Delta_t\|^2` is at least the noise of the change. Where the point
-    does not move, :math:`\beta_t = 1/t`; where steps shrink like 1/t, β and P do too; where steps
-    are large, β goes to 1, the plain gradient. If the innovations become much larger than they
-    were (the data have changed), the excess counts as error, and d is learned anew.
+    of one batch, which :math:`R_t` estimates; and :math:`\|\Delta_t\|^2` is at least the noise of
+    the change. Where the point does not move, :math:`\beta_t = 1/t`; where steps shrink like 1/t, β
+    and P do too; where steps are large, β goes to 1, the plain gradient. If the last ten
+    innovations are on average three times as large as :math:`R + P` says (the data have changed),
+    the excess counts as error, and d is learned anew; :math:`R_t` is at least a tenth of their
+    mean.
 
     Where the change is taken on a part of the batch, of share s, so are ν and Δ: then
     :math:`E\|\nu_t\|^2 = \sigma^2/s + P_{t-1}`, and :math:`R_t` is s times the above.

@@ -46,17 +46,17 @@ class MeasuredWeights(Weights):
         if t == 1:
             return 1.0
         if t == 2:  # a new run
-            self._memory = [{"S": 0.0, "level": 0.0, "P": None} for _ in self._blocks]
+            self._memory = [{"S": 0.0, "R": 0.0, "P": None} for _ in self._blocks]
         betas = np.zeros_like(g)
         for block, m in zip(self._blocks, self._memory, strict=True):
             innovation = np.sum((g_prev[block] - d[block]) ** 2)
             change = np.sum((g[block] - g_prev[block]) ** 2)
             n = t - 1
-            m["S"] += (innovation - m["S"]) / min(n, 10)
-            m["level"] += (innovation - m["level"]) / min(n, 100)
             P = innovation * share / (1 + share) if t == 2 else m["P"]
-            P = max(P, m["S"] - 3 * m["level"])
-            R = share * max(m["S"] - P, m["S"] / 10)
+            m["S"] += (innovation - m["S"]) / min(n, 10)
+            P = max(P, m["S"] - 3 * (m["R"] / share + P))
+            R = m["R"] + (share * (innovation - P) - m["R"]) / min(n, 100)
+            R = max(R, share * m["S"] / 10)
             beta = (P + change) / (P + change + R)
             m["P"], m["R"] = (1 - beta) * (P + change), R
             betas[block] = beta

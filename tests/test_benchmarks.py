@@ -1,5 +1,6 @@
 """The benchmarks run from end to end on tiny data, stop in time and go on."""
 
+import csv
 import importlib
 import itertools
 import sys
@@ -14,6 +15,7 @@ from tiny_data import cifar_files, write
 import mu2_optax
 from benchmarks import (
     batchnorm_at_the_average,
+    calibration,
     character_task,
     cifar10,
     contenders,
@@ -21,6 +23,8 @@ from benchmarks import (
     digits,
     experiment,
     image_tasks,
+    measured_beta,
+    measured_networks,
     mixed_precision,
     network_task,
     no_tuning,
@@ -297,6 +301,65 @@ def test_the_transformer_sees_no_character_ahead_and_learns():
     change = character_task.logits_of(params, windows) - character_task.logits_of(params, other)
     changed = np.abs(change).max(axis=(0, 2)) > 0
     assert changed.tolist() == [position >= 20 for position in range(character_task.CONTEXT)]
+
+
+@pytest.mark.slow
+def test_the_calibration_runs_and_writes_both_errors(tmp_path, monkeypatch):
+    settings = ["logistic, radius 4, rate 1", "least squares, rate 0.01", "MLP, rate 0.1"]
+    options = ["--data", "digits", "--seeds", 2, "--steps", 30, "--out", tmp_path]
+    call(calibration, monkeypatch, *options, "--settings", *settings)
+    assert (tmp_path / "figure.png").is_file()
+    rows = list(csv.DictReader((tmp_path / "results.csv").open()))
+    marks = ["3", "10", "30"]
+    assert [(row["setting"], row["step"]) for row in rows] == [
+        (setting, mark) for setting in settings for mark in marks
+    ]
+    for row in rows:  # two seeds of thirty steps: that both are the same thing, and no more
+        assert 0.1 < float(row["ratio"]) < 10
+    for setting in settings:
+        errors = [float(row["true"]) for row in rows if row["setting"] == setting]
+        assert errors[-1] < errors[0]
+
+
+@pytest.mark.slow
+def test_the_calibration_knows_the_gradient_of_a_network_with_batch_norm():
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(128, 28, 28)).astype(np.float32)
+    labels = rng.integers(0, 10, 128).astype(np.int32)
+    data = Data(images, labels, images[:10], labels[:10])
+    found = calibration.calibrate(calibration.Setting("cnn", 0.1, seeds=1, steps=3), data)
+    assert found.shape == (1, 1, 3)
+    assert np.all(found > 0)
+
+
+@pytest.mark.slow
+def test_the_comparison_of_measured_beta_takes_over_what_is_known(tmp_path, monkeypatch):
+    options = ["--data", "digits", "--seeds", 1, "--lrs", 0.1, 1, "--steps", 4, "--out", tmp_path]
+    options += ["--optimizers", "mu2_sgd_measured", "sgd"]
+    call(measured_beta, monkeypatch, *options)
+    results = load_results(tmp_path / "results.json")
+    budgets = {"mu2_sgd_measured": (4, 2), "sgd": (4,)}
+    assert list(results) == [
+        f"{projection}/{name}/{steps}"
+        for projection in measured_beta.PROJECTIONS
+        for name, counts in budgets.items()
+        for steps in counts
+    ]
+    assert (tmp_path / "figure.png").is_file()
+    before = (tmp_path / "results.json").read_bytes()
+    call(measured_beta, monkeypatch, *options)
+    assert (tmp_path / "results.json").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_the_comparison_on_networks_runs_every_pair_of_momenta(tmp_path, monkeypatch, capsys):
+    options = ["--data", "digits", "--seeds", 1, "--lrs", 0.1, "--steps", 3, "--out", tmp_path]
+    call(measured_networks, monkeypatch, *options)
+    results = load_results(tmp_path / "results.json")
+    assert list(results) == list(measured_networks.MOMENTA)
+    assert all(np.isfinite(result.metrics["test_loss"]).all() for result in results.values())
+    assert len({float(result.final("test_loss")[0, 0]) for result in results.values()}) > 3
+    assert capsys.readouterr().out.count("γ") == len(results)
 
 
 def few_images(monkeypatch):

@@ -29,6 +29,9 @@ OPTIMIZERS = {
     "mu2_sgd with weights of its own": mu2_optax.mu2_sgd(
         0.1, mu2_optax.weighted_momentum(lambda count: count + 1.0)
     ),
+    "mu2_sgd with a measured beta": mu2_optax.mu2_sgd(
+        0.1, mu2_optax.fixed_momentum(beta=mu2_optax.measured_beta())
+    ),
     "mu2_sgd in bfloat16": mu2_optax.mu2_sgd(0.1, state_dtype=jnp.bfloat16),
     "mu2_adam": mu2_optax.mu2_adam(0.1),
     "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.1),
@@ -95,7 +98,15 @@ def test_bytes_of_another_model_are_refused():
         mu2_optax.checkpoint.from_bytes(make_state(OPTIMIZERS["mu2_sgd"], width=4), encoded)
 
 
-@pytest.mark.parametrize("name", ["mu2_adam", "mu2_sgd with weights of its own", "optax sgd"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mu2_adam",
+        "mu2_sgd with weights of its own",
+        "mu2_sgd with a measured beta",
+        "optax sgd",
+    ],
+)
 def test_orbax_refuses_another_optimizer(name, tmp_path):
     state = make_state(OPTIMIZERS["mu2_sgd"])
     with pytest.raises(ValueError, match="structure"):

@@ -43,6 +43,66 @@ def test_where_nothing_moves_d_is_the_mean_of_all_gradients():
     assert float(mu2_optax.error_bar(state).noise) == pytest.approx(20_000, rel=0.05)
 
 
+def test_innovations_of_the_expected_size_give_one_over_t_exactly():
+    """Where nothing moves and ‖ν_t‖² = σ² + P_{t-1} in every step: β_t = 1/t and P_t = σ²/t."""
+    beta = mu2_optax.measured_beta()
+    with full_precision("float64"):
+        memory, zero = beta.first([jnp.zeros(1)]), [jnp.zeros(1)]
+        step = jax.jit(
+            lambda memory, count, g: beta.step(memory, count, mu2_optax.Seen(g, g, zero))
+        )
+        _, memory = step(memory, 0, [jnp.ones(1)])
+        for t in range(2, 300):
+            grads = [jnp.sqrt(jnp.array([1 + 1 / (t - 1)]))]
+            weight, memory = step(memory, t - 1, grads)
+            assert float(weight[0]) == pytest.approx(1 / t, rel=1e-12)
+            assert float(memory.error[0]) == pytest.approx(1 / t, rel=1e-12)
+
+
+def test_no_other_beta_has_a_smaller_bar_after_the_step():
+    """The gain minimises the one-step bound, so iterated it is never above that of another β."""
+    rng = np.random.default_rng(0)
+    seen = mu2_optax.Seen(*([jnp.array(a)] for a in rng.normal(size=(3, 10))))
+    memory = mu2_optax.ErrorMemory(jnp.array([[20.0], [9.0], [1.0]]))
+    _, best = mu2_optax.measured_beta().step(memory, jnp.array(7), seen)
+    bars = []
+    for share in np.linspace(0, 1, 101):
+        _, other = mu2_optax.with_error_bar(share).step(memory, jnp.array(7), seen)
+        bars.append(float(other.error[0]))
+    assert float(best.error[0]) <= min(bars) * (1 + 1e-6)
+    assert min(bars) < 0.9 * min(bars[0], bars[-1])  # a minimum inside
+    # and a larger error before the step is a larger one after it
+    more = memory._replace(values=memory.values.at[2].mul(2))
+    _, larger = mu2_optax.with_error_bar(0.3).step(more, jnp.array(7), seen)
+    _, smaller = mu2_optax.with_error_bar(0.3).step(memory, jnp.array(7), seen)
+    assert float(larger.error[0]) > float(smaller.error[0])
+
+
+def test_single_samples_in_one_dimension_have_a_bar_that_is_not_too_small():
+    """The square of one normal number varies by 140 %, and its smallest values must not count most.
+
+    They would, if the noise were that of a few innovations: P is a sum of inverses.
+    """
+    grad_fn = jax.grad(lambda x, z: 0.5 * (x - z) ** 2)
+    tx = mu2_optax.mu2_sgd(0.1, MEASURED)
+
+    def one(key):
+        def step(carry, z):
+            params, state = carry
+            grads = grad_fn(params, z)
+            updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
+            return (optax.apply_updates(params, updates), state), None
+
+        start = jnp.array(1.0)
+        zs = jax.random.normal(key, (3000,))
+        (_, state), _ = jax.lax.scan(step, (start, tx.init(start)), zs)
+        return state.error, (state.d - state.x) ** 2  # ∇f(x) = x
+
+    bars, errors = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 200))
+    # The mean of 200 squared errors is uncertain by 10 %.
+    assert 0.6 < float(jnp.mean(bars) / jnp.mean(errors)) < 1.7
+
+
 def test_large_steps_give_the_plain_gradient():
     """The gradient itself changes by 10³ a step, the noise of a batch is 1."""
     rng = np.random.default_rng(0)
@@ -179,7 +239,7 @@ def test_nothing_drifts_in_ten_million_steps():
     """White noise at a point that stands still: P = σ²/t at t = 10⁷, from the memory of t = 10⁷."""
     beta = mu2_optax.measured_beta()
     t = 10**7
-    memory = mu2_optax.ErrorMemory(*(jnp.full(1, v) for v in (1.0, 1.0, 1.0, 1 / t)))
+    memory = mu2_optax.ErrorMemory(jnp.array([[1.0], [1.0], [1 / t]]))
     seen = mu2_optax.Seen(*([jnp.array([v])] for v in (1.0, 1.0, 0.0)))
 
     def body(i, carry):
