@@ -31,7 +31,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     while waiting:
         page = waiting.pop()
         for link in LINK.finditer(page.content_string):
-            path = _repository_path(page.src_uri, link["to"])
+            path = _repository_path(root, page.src_uri, link["to"])
             uri = _site_uri(path)
             if not (root / path).is_file() or uri in files.src_uris:
                 continue
@@ -46,7 +46,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     root, here = _root(config), page.file.src_uri
 
     def rewritten(link: re.Match[str]) -> str:
-        path = _repository_path(here, link["to"])
+        path = _repository_path(root, here, link["to"])
         if (root / path).is_dir():
             return link["text"]
         uri = _site_uri(path)
@@ -62,11 +62,11 @@ def _root(config: MkDocsConfig) -> Path:
     return Path(config.config_file_path).parent
 
 
-def _repository_path(page_uri: str, to: str) -> str:
+def _repository_path(root: Path, page_uri: str, to: str) -> str:
     """The path of a link's target in the repository."""
-    pages = {uri: source for source, uri in PAGES.items()}
-    brought = page_uri.startswith(("benchmarks/", "examples/"))
-    source = pages.get(page_uri, page_uri if brought else f"docs/{page_uri}")
+    named = {uri: source for source, uri in PAGES.items()}
+    in_docs = f"docs/{page_uri}"
+    source = named.get(page_uri, in_docs if (root / in_docs).is_file() else page_uri)
     return posixpath.normpath(posixpath.join(posixpath.dirname(source), to))
 
 
