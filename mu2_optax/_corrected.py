@@ -19,6 +19,7 @@ from mu2_optax._trees import (
     subtract,
     widened,
 )
+from mu2_optax._types import Tree
 from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_weight, check_weight
 
 
@@ -33,8 +34,8 @@ class CorrectedMomentumState(NamedTuple):
     """
 
     t: jax.Array
-    x: Any
-    d: Any
+    x: Tree
+    d: Tree
     beta_memory: Any = None
 
     @property

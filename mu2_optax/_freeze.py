@@ -9,8 +9,9 @@ import numpy as np
 import optax
 
 from mu2_optax._checks import check_gradient, check_like, check_params, check_transform
+from mu2_optax._types import Tree
 
-Mask: TypeAlias = Any | Callable[[Any], Any]
+Mask: TypeAlias = Tree | Callable[[Tree], Tree]
 """A tree of booleans like params, or like an upper part of it; or a function from params to one."""
 
 
