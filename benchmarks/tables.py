@@ -14,9 +14,11 @@ Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations``
 was run for each.
 ``no_tuning`` has every optimizer of a task of ``benchmarks.no_tuning``, untouched and tuned;
 ``factors`` and ``goals`` have a row for each of its tasks, and name the folder of the results.
+``step_cost`` has what ``benchmarks.step_cost`` measured, from its CSV file.
 """
 
 import argparse
+import csv
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -72,6 +74,19 @@ def measures_table(results: Results) -> str:
     return _markdown(head, body)
 
 
+def step_cost_table(file: Path) -> str:
+    """The time of a step of each optimizer on each model, and the size of its state."""
+    with file.open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    body = []
+    for name in dict.fromkeys(row["optimizer"] for row in rows):
+        own = {row["model"]: row for row in rows if row["optimizer"] == name}
+        state = float(own[models[0]]["state_ratio"])
+        body.append([name, *(own[model]["time_ratio"] for model in models), f"{state:g}"])
+    return _markdown(["", *models, "state"], body)
+
+
 def render(text: str) -> str:
     """A page with its tables made anew."""
 
@@ -85,6 +100,8 @@ def render(text: str) -> str:
         if match["kind"] in over_tasks:
             rows = over_tasks[match["kind"]](no_tuning.load_all(ROOT / match["file"]))
             return match["head"] + no_tuning_tables.markdown(rows) + match["tail"]
+        if match["kind"] == "step_cost":
+            return match["head"] + step_cost_table(ROOT / match["file"]) + match["tail"]
         results = load_results(ROOT / match["file"])
         if match["kind"] == "no_tuning":
             rows = no_tuning_tables.task_table(results)

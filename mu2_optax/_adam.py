@@ -7,8 +7,9 @@ import optax
 from mu2_optax._batches import Part
 from mu2_optax._checks import check_rate
 from mu2_optax._momentum import DoubleMomentum, fixed_momentum
-from mu2_optax._optimizers import mu2
+from mu2_optax._optimizers import Mu2State, mu2
 from mu2_optax._projections import Projection
+from mu2_optax._types import Transform
 from mu2_optax._weights import Scalar, ScalarOrSchedule
 
 
@@ -22,7 +23,7 @@ def mu2_adam(
     part: Part | None = None,
     lean: bool = False,
     state_dtype: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[Mu2State]:
     r"""Double momentum around Adam without its first moment; two gradients a step.
 
     .. math::
@@ -91,7 +92,7 @@ def mu2_adamw(
     part: Part | None = None,
     lean: bool = False,
     state_dtype: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[Mu2State]:
     r""":func:`mu2_adam` with decoupled weight decay, at w.
 
     .. math:: w_{t+1} = \Pi(w_t - \eta\,(d_t / (\sqrt{\hat v_t} + \epsilon) + \lambda w_t))

@@ -27,6 +27,7 @@ from mu2_optax._trees import (
     subtract,
     widened,
 )
+from mu2_optax._types import Transform, Tree
 from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight, check_weight
 
 
@@ -43,9 +44,9 @@ class AnytimeState(NamedTuple):
     """
 
     t: jax.Array
-    w: Any
+    w: Tree
     inner_state: Any
-    x: Any = None
+    x: Tree = None
     gamma_memory: Any = None
 
 
@@ -55,7 +56,7 @@ def anytime(
     *,
     projection: Projection | None = None,
     state_dtype: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[AnytimeState]:
     r"""Moves an iterate w with ``inner``, and the params to the running average x of the iterates.
 
     .. math::

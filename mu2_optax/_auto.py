@@ -36,6 +36,7 @@ from mu2_optax._trees import (
     subtract,
     widened,
 )
+from mu2_optax._types import Transform, Tree
 from mu2_optax._weights import ScalarOrSchedule, as_schedule, weight_at
 
 _FIRST, _MOST = 1e-4, 1e6  # the first and the largest rate, in units of the params' typical size
@@ -56,13 +57,13 @@ class GrownRateState(NamedTuple):
     rate: jax.Array
     most: jax.Array
     slope: jax.Array
-    y: Any
+    y: Tree
     inner_state: Any
 
 
 def grown_rate(
     inner: optax.GradientTransformation, *, factor: Any = 1.0, growth: Any = 1.5
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[GrownRateState]:
     r"""Steps along ``inner``, with a learning rate that grows while the steps go downhill.
 
     .. math::
@@ -225,7 +226,7 @@ def mu2_auto(
     weight_decay: ScalarOrSchedule | None = None,
     projection: Projection | None = None,
     state_dtype: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[AnytimeState]:
     r"""Nothing to choose: no learning rate, no radius, no momenta; one gradient a step.
 
     .. math::

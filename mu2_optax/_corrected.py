@@ -21,6 +21,7 @@ from mu2_optax._trees import (
     subtract,
     widened,
 )
+from mu2_optax._types import Tree
 from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_weight, check_weight
 
 
@@ -35,8 +36,8 @@ class CorrectedMomentumState(NamedTuple):
     """
 
     t: jax.Array
-    x: Any
-    d: Any
+    x: Tree
+    d: Tree
     beta_memory: Any = None
 
     @property

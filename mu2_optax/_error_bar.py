@@ -10,6 +10,7 @@ from mu2_optax._corrected import CorrectedMomentumState
 from mu2_optax._extragradient import Mu2ExtraState
 from mu2_optax._measured import total_error
 from mu2_optax._trees import inverse_or_zero, widened
+from mu2_optax._types import Tree
 
 
 class ErrorBar(NamedTuple):
@@ -24,8 +25,8 @@ class ErrorBar(NamedTuple):
 
     error: jax.Array
     noise: jax.Array
-    errors: Any
-    noises: Any
+    errors: Tree
+    noises: Tree
 
 
 def error_bar(state: Any) -> ErrorBar:

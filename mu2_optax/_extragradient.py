@@ -25,6 +25,7 @@ from mu2_optax._trees import (
     subtract,
     widened,
 )
+from mu2_optax._types import Transform, Tree
 from mu2_optax._weights import ScalarOrSchedule, Seen, as_schedule, as_weight, weight_at
 
 
@@ -42,9 +43,9 @@ class Mu2ExtraState(NamedTuple):
     """
 
     t: jax.Array
-    y: Any
-    d: Any
-    x: Any = None
+    y: Tree
+    d: Tree
+    x: Tree = None
     beta_memory: Any = None
     gamma_memory: Any = None
 
@@ -63,7 +64,7 @@ def mu2_extra_sgd(
     part: Part | None = None,
     hint: float | None = None,
     state_dtype: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[Mu2ExtraState]:
     r"""μ²-ExtraSGD, the paper's Algorithm 2: accelerated, three gradients a step.
 
     All gradients of a step are taken on its one sample :math:`z_t`:

@@ -7,8 +7,9 @@ import optax
 from mu2_optax._batches import Part
 from mu2_optax._checks import check_callable, check_gradient, check_params
 from mu2_optax._momentum import DoubleMomentum, linear_momentum
-from mu2_optax._optimizers import mu2
+from mu2_optax._optimizers import Mu2State, mu2
 from mu2_optax._trees import cast_like, subtract, widened
+from mu2_optax._types import Transform
 from mu2_optax.lmo._oracle import Oracle, checked_oracle
 
 
@@ -71,7 +72,7 @@ def mu2_frank_wolfe(
     part: Part | None = None,
     lean: bool = False,
     state_dtype: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[Mu2State]:
     r"""Frank-Wolfe along the corrected momentum: μ² without a learning rate.
 
     .. math::

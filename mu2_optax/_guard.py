@@ -9,6 +9,7 @@ import optax
 
 from mu2_optax._checks import check_state, check_transform
 from mu2_optax._trees import gathered
+from mu2_optax._types import Transform
 
 
 class RejectNonfiniteState(NamedTuple):
@@ -27,7 +28,7 @@ class RejectNonfiniteState(NamedTuple):
 
 def reject_nonfinite(
     inner: optax.GradientTransformation, max_consecutive: int = 5
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[RejectNonfiniteState]:
     """Skips a step that is not finite, whichever gradient it came from.
 
     A step is rejected if an update is NaN or infinite, or if a value in the state of ``inner``

@@ -6,7 +6,9 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-Mask: TypeAlias = Any | Callable[[Any], Any]
+from mu2_optax._types import Tree
+
+Mask: TypeAlias = Tree | Callable[[Tree], Tree]
 """A tree of booleans like params, or like an upper part of it; or a function from params to one."""
 
 

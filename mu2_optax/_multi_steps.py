@@ -20,6 +20,7 @@ from mu2_optax._extragradient import Mu2ExtraState
 from mu2_optax._part import gradient_elsewhere, on_part
 from mu2_optax._same_sample import GradFn
 from mu2_optax._trees import add, cast_like, stored_zeros, widened
+from mu2_optax._types import Transform, Tree
 
 
 class MultiStepsState(NamedTuple):
@@ -33,14 +34,12 @@ class MultiStepsState(NamedTuple):
     """
 
     calls: jax.Array
-    grads: Any
-    prev_grads: Any
+    grads: Tree
+    prev_grads: Tree
     inner_state: Any
 
 
-def multi_steps(
-    inner: optax.GradientTransformation, every: int
-) -> optax.GradientTransformationExtraArgs:
+def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[MultiStepsState]:
     r"""Collects *both* gradients over k calls, then takes one step.
 
     .. math::

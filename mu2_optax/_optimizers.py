@@ -22,6 +22,7 @@ from mu2_optax._inner import warn_of_momentum
 from mu2_optax._lean import check_lean, footprint, last_point, were_moved
 from mu2_optax._momentum import DoubleMomentum, check_momentum, fixed_momentum
 from mu2_optax._projections import Projection, projected
+from mu2_optax._types import Transform, Tree
 from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight
 
 
@@ -46,7 +47,7 @@ class Mu2State(NamedTuple):
         return self.corrected.t
 
     @property
-    def w(self) -> Any:
+    def w(self) -> Tree:
         """The iterate that the inner optimizer moves."""
         return self.averaged.w
 
@@ -59,7 +60,7 @@ class Mu2State(NamedTuple):
         return self.corrected.x
 
     @property
-    def d(self) -> Any:
+    def d(self) -> Tree:
         """The estimate of the gradient at ``x``."""
         return self.corrected.d
 
@@ -80,7 +81,7 @@ def mu2(
     part: Part | None = None,
     lean: bool = False,
     state_dtype: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[Mu2State]:
     r"""Double momentum around an Optax optimizer.
 
     .. math::
@@ -173,7 +174,7 @@ def mu2_sgd(
     part: Part | None = None,
     lean: bool = False,
     state_dtype: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[Mu2State]:
     r"""μ²-SGD, the paper's Algorithm 1: SGD with double momentum, two gradients a step.
 
     .. math::
@@ -291,7 +292,7 @@ def anytime_sgd(
     projection: Projection | None = None,
     weighted_steps: bool = False,
     state_dtype: Any = None,
-) -> optax.GradientTransformationExtraArgs:
+) -> Transform[AnytimeState]:
     r"""Anytime-SGD: SGD whose gradients are taken at the average; one gradient a step.
 
     .. math::

@@ -15,8 +15,9 @@ from mu2_optax._checks import (
     check_transform,
 )
 from mu2_optax._trees import add, cast_like, subtract, widened
+from mu2_optax._types import Tree
 
-Projection: TypeAlias = Callable[[Any], Any]
+Projection: TypeAlias = Callable[[Tree], Tree]
 
 
 def per_tensor(projection: Projection) -> Projection:

@@ -32,8 +32,9 @@ from mu2_optax._checks import (
 )
 from mu2_optax._sharding import device_mean, varying_along, varying_axes
 from mu2_optax._trees import add, cast_like, concatenated, mean_of_two, wide_zeros, widened
+from mu2_optax._types import Tree
 
-GradFn: TypeAlias = Callable[[Any, Any], Any]
+GradFn: TypeAlias = Callable[[Tree, Any], Tree]
 
 ValueAndGrad: TypeAlias = Callable[..., tuple[Any, Any, dict[str, Any]]]
 """A function of a loss's arguments that returns (value, grads, again)."""

@@ -14,14 +14,16 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from mu2_optax._checks import check_single, check_unit_interval
+from mu2_optax._types import Tree
 
 Schedule: TypeAlias = Callable[[Any], Any]
 """A function of the step count."""
 
-Scalar: TypeAlias = float | jax.Array
+Scalar: TypeAlias = float | np.number[Any] | jax.Array
 """A number or a tracer."""
 
 ScalarOrSchedule: TypeAlias = Scalar | Schedule
@@ -37,9 +39,9 @@ class Seen(NamedTuple):
       share: How much of the batch these two gradients were taken on.
     """
 
-    grads: Any
-    prev_grads: Any
-    d: Any
+    grads: Tree
+    prev_grads: Tree
+    d: Tree
     share: Any = 1.0
 
 
@@ -47,7 +49,7 @@ class Seen(NamedTuple):
 class Weight(Protocol):
     """A weight with a memory."""
 
-    def first(self, params: Any) -> Any:
+    def first(self, params: Tree) -> Any:
         """The memory at count 0; None if there is nothing to remember."""
 
     def step(

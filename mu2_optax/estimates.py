@@ -24,6 +24,7 @@ from mu2_optax._corrected import carried_correction
 from mu2_optax._measured import total_error
 from mu2_optax._same_sample import GradFn
 from mu2_optax._trees import add, cast_like, copied_like, stored_copy, wide_zeros, widened
+from mu2_optax._types import Tree
 from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_weight, check_weight
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
     "hessian_vector_product",
 ]
 
-Operator: TypeAlias = Callable[[Any, Any], Any]
+Operator: TypeAlias = Callable[[Tree, Any], Tree]
 """A function of (params, batch) whose result is a tree of floating-point arrays."""
 
 
@@ -50,8 +51,8 @@ class CorrectedEstimateState(NamedTuple):
     """
 
     t: jax.Array
-    x: Any
-    value: Any
+    x: Tree
+    value: Tree
     beta_memory: Any = None
 
     @property

@@ -16,6 +16,7 @@ import optax
 from mu2_optax._checks import check_callable, check_iterations, check_nonnegative
 from mu2_optax._error_bar import error_bar, find_estimate
 from mu2_optax._trees import widened
+from mu2_optax._types import Tree
 
 __all__ = [
     "NormBelow",
@@ -54,7 +55,7 @@ class RunResult(NamedTuple):
       norm: The norm of the estimate after the last step.
     """
 
-    params: Any
+    params: Tree
     state: Any
     steps: jax.Array
     reason: jax.Array

@@ -22,6 +22,7 @@ from benchmarks import (
     convex,
     digits,
     experiment,
+    idea,
     image_tasks,
     measured_beta,
     measured_networks,
@@ -467,3 +468,33 @@ def test_projected_schedule_free_is_schedule_free_with_its_iterate_in_the_set():
         assert float(jnp.linalg.norm(states[2].z)) <= 0.5 + 1e-5
         assert float(jnp.linalg.norm(x)) <= 0.5 + 1e-4
     np.testing.assert_allclose(params[0], params[1], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_pictures_of_the_idea_show_what_their_page_says():
+    def error(name):
+        found = idea.run(name, steps=400, seeds=40)
+        return ((found.d - idea.exact_gradient(found.x)) ** 2).sum(-1).mean(0)
+
+    errors = {name: error(name) for name in idea.OPTIMIZERS}
+    both = errors["μ²-SGD"]
+    assert all(both[-1] < 0.05 * errors[name][-1] for name in errors if name != "μ²-SGD")
+    # 1/t over a factor of 20 in t, with the noise of 40 seeds
+    assert 10 < both[19] / both[-1] < 40
+
+    def excess(name, rate):
+        return idea.excess(idea.run(name, 400, 40, rate).x[:, -1]).mean()
+
+    far, best = excess("μ²-SGD", 1e4), excess("μ²-SGD", 0.1)
+    assert 3 * best < far < 10 * best
+    assert excess("SGD", 1e4) > 100 * excess("SGD", 10**-1.5)
+    assert far < 0.1 * excess("SGD", 1e4)
+    assert far < excess("averaging alone", 1e4) / 3
+    assert excess("correction alone", 0.1) < excess("μ²-SGD", 0.1)  # as the page admits
+    assert excess("SGD", 0.001) < excess("μ²-SGD", 0.001)
+
+
+@pytest.mark.slow
+def test_the_pictures_of_the_idea_are_drawn(tmp_path, monkeypatch):
+    call(idea, monkeypatch, "--out", tmp_path)
+    assert {path.stem for path in tmp_path.iterdir()} == set(idea.PICTURES)

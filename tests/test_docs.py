@@ -31,6 +31,20 @@ def the_quick_start_finds_the_minimum(scope):
     assert jnp.isfinite(scope["value"])
 
 
+def the_first_network_learns_and_the_rate_matters_little(scope):
+    assert scope["accuracy"] > 0.95
+    assert 0 < float(scope["bar"].error) < float(scope["bar"].noise)
+    accuracies = scope["result"].final("accuracy")
+    assert accuracies.min() > 0.85  # a rate of 0.01 is still on its way after 200 steps
+    assert accuracies[2:].min() > 0.9
+
+
+def the_drop_ins_arrive_where_the_others_did(scope):
+    # Without noise in the targets; averages still hold a share of their first iterates.
+    for name in ("before", "after", "evaluated", "averaged", "chosen"):
+        np.testing.assert_allclose(scope[name], [1, -2, 3], atol=0.2, err_msg=name)
+
+
 def the_bar_is_below_the_noise(scope):
     assert 0 < float(scope["bar"].error) < float(scope["bar"].noise)
 
@@ -72,6 +86,8 @@ CLAIMS = {
     "guarantees.md": runs_end_where_the_page_says,
     "no_learning_rate.md": the_average_ends_at_the_minimum,
     "nothing_to_choose.md": the_loss_falls_with_nothing_chosen,
+    "migrating.md": the_drop_ins_arrive_where_the_others_did,
+    "quick_start.md": the_first_network_learns_and_the_rate_matters_little,
     "sweeps.md": a_sweep_is_drawn_and_goes_on_from_its_journal,
 }
 """What must hold of a page's names when it has run; short checks stand on the pages themselves."""

@@ -10,8 +10,9 @@ from jax.flatten_util import ravel_pytree
 
 from mu2_optax._checks import check_iterations, check_like, check_params
 from mu2_optax._trees import subtract, widened
+from mu2_optax._types import Tree
 
-Oracle: TypeAlias = Callable[[Any], Any]
+Oracle: TypeAlias = Callable[[Tree], Tree]
 """A function from a direction to a point of K."""
 
 

@@ -2,21 +2,29 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import jax
+import numpy as np
+import numpy.typing as npt
 
 from mu2_optax.sweep._engine import run_grid
 from mu2_optax.sweep._grid import make_grid
 from mu2_optax.sweep._result import SweepResult
 
+Strategy: TypeAlias = Literal["auto", "vmap", "map", "loop", "python"]
+"""How the cells run; see :func:`sweep`."""
+
+Rates: TypeAlias = Sequence[float | np.number[Any]] | npt.NDArray[Any] | jax.Array
+"""Numbers in a row."""
+
 
 def sweep(
     train: Callable[..., Mapping[str, Any]],
-    learning_rates: Any,
+    learning_rates: Rates | Mapping[str, Rates],
     seeds: int | Sequence[int],
     *,
-    strategy: str = "auto",
+    strategy: Strategy = "auto",
     chunk_size: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
