@@ -11,7 +11,7 @@
 Without a folder they are downloaded from their public homes into a cache folder
 (``MU2_OPTAX_CACHE``, or the usual place for caches), checked against known hashes, and used from
 there the next time; a download that was interrupted goes on where it was. Downloading needs pooch
-and tqdm: ``pip install 'mu2-optax[examples]'``. To download one now and see where it went:
+and tqdm: ``pip install -e '.[examples]'``. To download one now and see where it went:
 
     python -m examples.data mnist
 """
@@ -134,7 +134,7 @@ def fetch(source: Source, *, cache: str | Path | None = None, progress: bool = T
         import tqdm  # noqa: F401  (pooch's progress bar)
     except ImportError as error:
         raise DataError(
-            f"downloading {source.folder} needs pooch and tqdm: pip install 'mu2-optax[examples]'; "
+            f"downloading {source.folder} needs pooch and tqdm: pip install -e '.[examples]'; "
             f"or pass a folder that holds it with --data-dir or {DATA_VARIABLE}."
         ) from error
     root = Path(cache or os.environ.get(CACHE_VARIABLE) or pooch.os_cache("mu2_optax"))

@@ -9,7 +9,7 @@ import numpy as np
 try:
     from flax import serialization
 except ImportError as error:
-    raise ImportError("`mu2_optax.checkpoint` needs Flax: pip install 'mu2-optax[flax]'") from error
+    raise ImportError("`mu2_optax.checkpoint` needs Flax: install the extra `flax`") from error
 
 __all__ = [
     "from_bytes",

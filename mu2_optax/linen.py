@@ -24,7 +24,7 @@ try:
     from flax.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
     from flax.training import train_state
 except ImportError as error:
-    raise ImportError("`mu2_optax.linen` needs Flax: pip install 'mu2-optax[flax]'") from error
+    raise ImportError("`mu2_optax.linen` needs Flax: install the extra `flax`") from error
 
 __all__ = [
     "TrainState",

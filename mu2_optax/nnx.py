@@ -30,7 +30,7 @@ from mu2_optax._trees import concatenated, mean_of_two
 try:
     from flax import nnx
 except ImportError as error:
-    raise ImportError("`mu2_optax.nnx` needs Flax: pip install 'mu2-optax[flax]'") from error
+    raise ImportError("`mu2_optax.nnx` needs Flax: install the extra `flax`") from error
 
 __all__ = [
     "recalibrate",

@@ -205,7 +205,7 @@ def _canvas(path: str | Path | None, axes: Any) -> tuple[Any, Any]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ModuleNotFoundError(
-            "plots need matplotlib; install it with: pip install 'mu2-optax[sweep]'"
+            "plots need matplotlib, of the extra `sweep`: pip install -e '.[sweep]'"
         ) from error
     figure = Figure(figsize=(8, 4.4), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
