@@ -221,7 +221,7 @@ def test_measured_beta_is_as_flat_as_the_page_says():
         in_ball = accuracy(data, "ball_4", "mu2_sgd_measured")[3:]
         assert in_ball.max() - in_ball.min() < loss
         free, sgd = (accuracy(data, "none", name) for name in ("mu2_sgd_measured", "sgd"))
-        assert (free[2:] > sgd[2:] - 0.03).all()
+        assert (free[2:] > sgd[2:] - 0.02).all()
 
 
 UNTUNED = sorted(path.parent for path in RESULTS.glob("no_tuning_*/results.csv"))
