@@ -1,4 +1,4 @@
-"""Nothing to choose: ``mu2_auto()`` beside its peers, untouched and tuned, on six tasks.
+"""Nothing to choose: ``mu2_auto()`` beside its peers, untouched and tuned, task by task.
 
     python -m benchmarks.no_tuning --task digits                  # an MLP; 90 s
     python -m benchmarks.no_tuning --task logistic_mnist          # 103 s
@@ -20,13 +20,15 @@ transformer; its factor hardly matters.
 
 Each command writes ``results.json`` and ``results.csv`` (a row per run) into
 ``benchmarks/results/no_tuning_<task>``, draws ``benchmarks/results/no_tuning/figure.png`` anew from
-all tasks, and goes on where it was stopped, by ``--minutes`` or otherwise.
+all tasks, and goes on where it was stopped, by ``--minutes`` or otherwise. Runs of the CNN that
+``benchmarks.nonconvex`` has made are taken from its results.
 """
 
 import argparse
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,6 +173,9 @@ def run(args: argparse.Namespace) -> experiment.Results:
         }
         if before is not None and before.info["context"] != context:
             raise SystemExit(f"{args.out} holds runs of another setting: choose another with --out")
+        if before is None and (before := same_runs(case, args)) is not None:
+            before = results[case.label] = replace(before, info=before.info | {"context": context})
+            experiment.save(results.values(), args.out, "benchmarks.no_tuning")
         rates, seeds = missing(before, part)
         if not rates:
             continue
@@ -196,6 +201,13 @@ def run(args: argparse.Namespace) -> experiment.Results:
         if journal.parent.is_dir() and not any(journal.parent.iterdir()):
             journal.parent.rmdir()
     return results
+
+
+def same_runs(case: experiment.Case, args: argparse.Namespace) -> SweepResult | None:
+    """What ``benchmarks.nonconvex`` has of a case: its network, data and batches are the same."""
+    file = experiment.RESULTS / "nonconvex_mnist" / "results.json"
+    known = load_results(file) if args.task == "cnn_mnist" and file.is_file() else {}
+    return known.get(case.label)
 
 
 def missing(result: SweepResult | None, part: Part) -> tuple[list[float], list[int]]:

@@ -251,7 +251,8 @@ def test_runs_without_tuning_are_tidy_and_say_how_they_were_made(folder):
         assert context["gradients_per_step"] == (2 if context["optimizer"] == "mu2_sgd" else 1)
         assert context["untouched"] == no_tuning.UNTOUCHED[context["optimizer"]]
         assert folder.name == f"no_tuning_{context['task']}"
-        assert result.info["command"].startswith("python -m benchmarks.no_tuning --task ")
+        made_by = ("python -m benchmarks.no_tuning --task ", "python -m benchmarks.nonconvex")
+        assert result.info["command"].startswith(made_by[: 2 if "cnn" in folder.name else 1])
         assert {"python", "jax", "optax", "mu2-optax"} <= result.info["versions"].keys()
         assert result.info["machine"].keys() == {"architecture", "cores", "device", "devices"}
         assert not result.errors
