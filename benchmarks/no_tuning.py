@@ -323,9 +323,10 @@ def draw_task(axes: Any, setting: Setting, results: experiment.Results) -> None:
 
 
 def style(number: int) -> dict[str, Any]:
-    """The colour, mark and line of an optimizer; the first is thick and in front."""
+    """The colour, mark and line of an optimizer; the first two are thick and in front."""
     colors = (
         "#D55E00",
+        "#882255",
         "#0072B2",
         "#7F7F7F",
         "#000000",
@@ -343,7 +344,7 @@ def style(number: int) -> dict[str, Any]:
         "ms": 4,
         "zorder": 2,
     }
-    return chosen | {"lw": 3, "zorder": 5} if number == 0 else chosen
+    return chosen | {"lw": 3, "zorder": 5} if number < 2 else chosen
 
 
 def load_all(folder: Path = experiment.RESULTS) -> dict[str, experiment.Results]:
