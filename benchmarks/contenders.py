@@ -29,6 +29,7 @@ PEERS = (
     "muon",
     "mu2_auto",
     "mu2_auto_spectral",
+    "anytime_exact",
 )
 
 # Optimizers whose correction is taken on a share of the batch.
@@ -70,6 +71,7 @@ TITLES = {
     "muon": "Muon",
     "mu2_auto": "mu2_auto",
     "mu2_auto_spectral": "mu2_auto, spectral",
+    "anytime_exact": "exact gradient",
 }
 TITLES |= {
     name: f"{TITLES[name.partition('_part_')[0]]}, 1/{round(1 / share)}"
@@ -97,6 +99,8 @@ def make_optimizer(
     """
     if name in PAPER:
         return make_paper_optimizer(name, learning_rate, momentum, projection)
+    if name == "anytime_exact":  # for tasks that give it the gradient of all data
+        return make_paper_optimizer("anytime_sgd", learning_rate, momentum, projection)
     if name == "mu2_sgd_measured":
         momentum = dataclasses.replace(momentum, beta=mu2_optax.measured_beta())
         return mu2_optax.mu2_sgd(learning_rate, momentum, projection=projection)

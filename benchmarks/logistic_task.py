@@ -28,7 +28,7 @@ IN_WORDS = {
 
 
 def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., dict[str, Any]]:
-    """Training on batches of 64.
+    """Training on batches of 64; ``anytime_exact`` on all images in every step.
 
     The weights start as PyTorch's ``nn.Linear`` does, at uniform numbers of size up to 1/√inputs,
     as in the paper's experiments, projected onto the set. The key gives them and the order of the
@@ -57,6 +57,7 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
 
     grad_fn = jax.grad(loss_fn)
     optimizer, share = case.optimizer.partition("_part_")[0], SHARES.get(case.optimizer)
+    exact = optimizer == "anytime_exact"
     in_parts = share and mu2_optax.grad_in_parts(grad_fn, share)
 
     def gradient(params: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
@@ -88,7 +89,7 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
 
         def step(carry: Any, rows: Any) -> tuple[Any, None]:
             params, state = carry
-            batch = (train_x[rows], train_y[rows])
+            batch = (train_x, train_y) if exact else (train_x[rows], train_y[rows])
             grads, again = gradient(params, batch)
             updates, state = tx.update(grads, state, params, **again)
             return (optax.apply_updates(params, updates), state), None
