@@ -3,6 +3,8 @@
 import os
 import signal
 
+collect_ignore = ["typed_program.py"]  # a program with mistakes, for a type checker alone
+
 # Eight host devices: JAX reads the flag when it is first imported.
 FLAG = "--xla_force_host_platform_device_count"
 if FLAG not in os.environ.get("XLA_FLAGS", ""):

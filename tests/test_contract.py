@@ -96,7 +96,31 @@ CASES = {
     ),
 }
 
-every_optimizer = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+# Variants of optimizers that stand above already; their lines of the contract take minutes.
+VARIANTS = {
+    "mu2_sgd weighted_momentum",
+    "mu2_sgd polynomial",
+    "storm measured",
+    "mu2_adamw",
+    "mu2_sgd weight_decay",
+    "mu2_extra_sgd fixed",
+    "mu2_auto decayed",
+    "grown_rate adam",
+    "mu2_adam lean",
+    "mu2_extra_sgd part",
+}
+
+
+def each_of(cases):
+    """Parametrizes a test over the cases; the variants are slow tests."""
+    params = [
+        pytest.param(case, id=name, marks=[pytest.mark.slow] if name in VARIANTS else [])
+        for name, case in cases.items()
+    ]
+    return pytest.mark.parametrize("case", params)
+
+
+every_optimizer = each_of(CASES)
 
 UNRATED = (
     "mu2_frank_wolfe",
@@ -106,7 +130,7 @@ UNRATED = (
     "grown_rate adam",
 )
 RATED = {name: case for name, case in CASES.items() if name not in UNRATED}
-every_optimizer_with_a_rate = pytest.mark.parametrize("case", RATED.values(), ids=RATED.keys())
+every_optimizer_with_a_rate = each_of(RATED)
 
 
 # The problems: a loss of params alone, a start, and the minimum.
