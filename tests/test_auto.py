@@ -277,6 +277,7 @@ def test_the_state_is_three_copies_of_the_params():
 # Flax.
 
 
+@pytest.mark.slow
 def test_linen_and_nnx_train_alike_and_keep_the_statistics_of_the_average():
     """The loss at x makes the statistics; the gradient at y leaves no trace in them."""
     tx = mu2_optax.mu2_auto(100.0)

@@ -249,6 +249,7 @@ def test_without_tuning_everything_untouched_comes_first_and_is_not_run_twice(
         call(no_tuning, monkeypatch, *options, "--task", "transformer", "--steps", 4)
 
 
+@pytest.mark.slow
 def test_without_tuning_nothing_starts_after_the_time(tmp_path, monkeypatch):
     options = ["--task", "digits", "--seeds", 1, "--steps", 2, "--out", tmp_path]
     args = [*options, "--optimizers", "mu2_auto", "sgd", "--lrs", 1]

@@ -299,6 +299,7 @@ def stepped(steps, stacked=1, **options):
     return state
 
 
+@pytest.mark.slow
 def test_the_whole_batch_as_its_part_sees_the_same_masks_and_statistics():
     plain, whole = stepped(3), stepped(3, part=lambda batch: (batch,))
     # Float32: g - (g - g̃) in the place of g̃.
@@ -325,6 +326,7 @@ def test_the_part_is_evaluated_again_with_the_key_and_statistics_of_the_step():
     assert_close(again["grad_fn"](state.params, again["batch"].sample), few, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_microbatches_of_a_part_are_added_up_once():
     plain = stepped(3, 4, accumulate=True)
     whole = stepped(3, 4, accumulate=True, part=0.999)  # rounded to all four microbatches

@@ -416,6 +416,7 @@ def test_a_part_is_evaluated_with_the_statistics_and_masks_of_its_own_forward():
         assert_close(nnx.to_pure_dict(nnx.State(found)), nnx.to_pure_dict(of_part), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_accumulated_microbatches_of_a_part_are_evaluated_once():
     lengths = []
 

@@ -80,6 +80,7 @@ def test_only_averaging_makes_the_error_independent_of_the_learning_rate():
     assert np.all(averaged.mean(0) <= np.asarray(bound))
 
 
+@pytest.mark.slow
 def test_a_hint_of_its_own_removes_the_bias_of_extra_sgd():
     problem = known_problems.batched(SQUARES, 8)
     rate = 10 * measured_runs.rate(problem, "mu2_extra_sgd", 2 * STEPS)
@@ -139,6 +140,7 @@ def sweep(problem, name, steps):
     return measured_runs.final_excess(problem, name, MULTIPLES * top, steps, 16).mean(1)
 
 
+@pytest.mark.slow
 def test_one_rate_is_good_with_and_without_noise_but_not_for_sgd():
     def cost(name):
         quiet, noisy = (sweep(problem, name, STEPS) for problem in (QUIET, HARD))

@@ -172,6 +172,7 @@ def test_the_extra_sgd_of_a_sweep_steps_by_the_rate_alone():
     assert params == pytest.approx(0.7)
 
 
+@pytest.mark.slow
 def test_the_network_of_slices_is_a_convolution():
     params = init_cnn(jax.random.key(0), (8, 8))
     images = jax.random.normal(jax.random.key(1), (3, 8, 8))
@@ -195,6 +196,7 @@ def test_the_network_of_slices_is_a_convolution():
     )
 
 
+@pytest.mark.slow
 def test_a_run_that_overflows_has_no_accuracy():
     train = tiny(TASKS["digits-cnn"])
     metrics = train(optax.with_extra_args_support(optax.sgd(1e30)), jax.random.key(0))
