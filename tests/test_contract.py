@@ -106,8 +106,12 @@ VARIANTS = {
     "mu2_extra_sgd fixed",
     "mu2_auto decayed",
     "grown_rate adam",
+    "mu2_auto spectral",
+    "mu2_sgd lean",
     "mu2_adam lean",
+    "mu2_sgd part",
     "mu2_extra_sgd part",
+    "freeze",
 }
 
 
