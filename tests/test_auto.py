@@ -246,6 +246,7 @@ def products(function, *args):
     return sum(" dot(" in line or "matmul" in line for line in compiled.splitlines())
 
 
+@pytest.mark.slow
 def test_a_compiled_step_evaluates_one_gradient():
     keys = jax.random.split(jax.random.key(0), 3)
     shapes = [(64, 48), (48, 32), (32, 10)]
