@@ -11,16 +11,52 @@ Runs of ``benchmarks.convex`` in the same setting are taken over from its result
 """
 
 import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from benchmarks import convex, experiment, logistic_task
 from benchmarks.contenders import GRADIENTS
 from examples import data as datasets
-from mu2_optax.sweep import load_results, plot_sweep
+from mu2_optax.sweep import Data, load_results, plot_sweep
 
 OPTIMIZERS = ("mu2_sgd", "mu2_sgd_measured", "sgd")
 PROJECTIONS = ("per_tensor", "ball_4", "none")
+
+
+def run_on_sets(
+    args: argparse.Namespace, data: Data, steps_of: Callable[[str], Iterable[int]], known: Path
+) -> experiment.Results:
+    """Every optimizer on each of the sets, with the numbers of steps that ``steps_of`` gives it.
+
+    Runs in the file ``known`` of the same case and setting are taken over.
+    """
+    results = experiment.run(
+        [
+            experiment.Case(optimizer, steps, projection)
+            for projection in PROJECTIONS
+            for optimizer in args.optimizers
+            for steps in dict.fromkeys(steps_of(optimizer))
+        ],
+        lambda case: logistic_task.make_train(case, data),
+        args,
+        setting=convex.setting(args, data),
+        known=load_results(known) if known.is_file() else None,
+    )
+    return {name: experiment.without_curves(result) for name, result in results.items()}
+
+
+def draw_sets(
+    shown: Callable[[str], experiment.Results], title: str, file: Path, height: float = 4.2
+) -> None:
+    """A panel for each set, with the results that ``shown`` gives for it."""
+    figure = Figure(figsize=(8, height), dpi=200, layout="constrained")
+    panels = figure.subplots(1, len(PROJECTIONS), sharex=True, sharey=True)
+    for axes, projection in zip(panels, PROJECTIONS, strict=True):
+        plot_sweep(shown(projection), "test_accuracy", axes=axes, ylim=(0.5, 1.0))
+        axes.set_title(logistic_task.IN_WORDS[projection], fontsize=9)
+    experiment.finish_figure(figure, title, file)
 
 
 def main() -> None:
@@ -33,30 +69,18 @@ def main() -> None:
     name = args.data.replace("-", "_")
     args.out = args.out or experiment.RESULTS / f"measured_{name}"
     steps = args.steps or convex.STEPS
-    data = datasets.load_or_exit(parser, args)
-    made = experiment.RESULTS / f"convex_{name}" / "results.json"
-    results = experiment.run(
-        [
-            experiment.Case(optimizer, budget, projection)
-            for projection in PROJECTIONS
-            for optimizer in args.optimizers
-            for budget in dict.fromkeys((steps, steps // GRADIENTS[optimizer]))
-        ],
-        lambda case: logistic_task.make_train(case, data),
+    results = run_on_sets(
         args,
-        setting=convex.setting(args, data),
-        known=load_results(made) if made.is_file() else None,
+        datasets.load_or_exit(parser, args),
+        lambda optimizer: (steps, steps // GRADIENTS[optimizer]),
+        experiment.RESULTS / f"convex_{name}" / "results.json",
     )
-    results = {name: experiment.without_curves(result) for name, result in results.items()}
     experiment.save(results.values(), args.out, "benchmarks.measured_beta")
-    figure = Figure(figsize=(8, 4.2), dpi=200, layout="constrained")
-    panels = figure.subplots(1, len(PROJECTIONS), sharex=True, sharey=True)
-    for axes, projection in zip(panels, PROJECTIONS, strict=True):
-        own = experiment.select(results, projection=projection, steps=steps)
-        plot_sweep(own, "test_accuracy", axes=axes, ylim=(0.5, 1.0))
-        axes.set_title(logistic_task.IN_WORDS[projection], fontsize=9)
-    title = f"{datasets.TITLES[args.data]}: logistic regression, {steps} steps"
-    experiment.finish_figure(figure, title, args.out / "figure.png")
+    draw_sets(
+        lambda projection: experiment.select(results, projection=projection, steps=steps),
+        f"{datasets.TITLES[args.data]}: logistic regression, {steps} steps",
+        args.out / "figure.png",
+    )
 
 
 if __name__ == "__main__":

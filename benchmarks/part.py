@@ -14,16 +14,12 @@ steps. It writes ``results.json``, ``results.csv`` and ``figure.png`` into
 
 import argparse
 
-from matplotlib.figure import Figure
-
-from benchmarks import convex, experiment, logistic_task
+from benchmarks import convex, experiment, measured_beta
 from benchmarks.contenders import GRADIENTS, SHARES
 from benchmarks.robustness_measures import with_budget
 from examples import data as datasets
-from mu2_optax.sweep import load_results, plot_sweep
 
 OPTIMIZERS = ("mu2_sgd", "mu2_sgd_measured", "sgd", *SHARES)
-PROJECTIONS = ("per_tensor", "ball_4", "none")
 
 
 def main() -> None:
@@ -36,37 +32,26 @@ def main() -> None:
     name = args.data.replace("-", "_")
     args.out = args.out or experiment.RESULTS / f"part_{name}"
     steps = args.steps or convex.STEPS
-    data = datasets.load_or_exit(parser, args)
-    made = experiment.RESULTS / f"measured_{name}" / "results.json"
 
-    def budgets(optimizer: str) -> list[int]:
+    def steps_of(optimizer: str) -> tuple[int, ...]:
         equal_cost = int(steps // GRADIENTS[optimizer])
         only = optimizer in SHARES and "measured" not in optimizer
-        return [equal_cost] if only else list(dict.fromkeys((steps, equal_cost)))
+        return (equal_cost,) if only else (steps, equal_cost)
 
-    results = experiment.run(
-        [
-            experiment.Case(optimizer, budget, projection)
-            for projection in PROJECTIONS
-            for optimizer in args.optimizers
-            for budget in budgets(optimizer)
-        ],
-        lambda case: logistic_task.make_train(case, data),
+    results = measured_beta.run_on_sets(
         args,
-        setting=convex.setting(args, data),
-        known=load_results(made) if made.is_file() else None,
+        datasets.load_or_exit(parser, args),
+        steps_of,
+        experiment.RESULTS / f"measured_{name}" / "results.json",
     )
-    results = {name: experiment.without_curves(result) for name, result in results.items()}
     experiment.save(results.values(), args.out, "benchmarks.part")
-    figure = Figure(figsize=(8, 4.6), dpi=200, layout="constrained")
-    panels = figure.subplots(1, len(PROJECTIONS), sharex=True, sharey=True)
-    for axes, projection in zip(panels, PROJECTIONS, strict=True):
+
+    def shown(projection: str) -> experiment.Results:
         own = with_budget(results, "evaluations", projection=projection)
-        shown = {title: result for title, result in own.items() if "measured" in title}
-        plot_sweep(shown, "test_accuracy", axes=axes, ylim=(0.5, 1.0))
-        axes.set_title(logistic_task.IN_WORDS[projection], fontsize=9)
+        return {title: result for title, result in own.items() if "measured" in title}
+
     title = f"{datasets.TITLES[args.data]}: logistic regression, gradients of {steps} steps of SGD"
-    experiment.finish_figure(figure, title, args.out / "figure.png")
+    measured_beta.draw_sets(shown, title, args.out / "figure.png", height=4.6)
 
 
 if __name__ == "__main__":

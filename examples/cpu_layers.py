@@ -1,7 +1,7 @@
 """Convolution and pooling in the forms that are fast on a CPU, also inside ``lax.scan``.
 
-XLA's own convolution is about a third slower there on two cores, and many times slower in a loop;
-the gradient of ``reduce_max`` compares and counts where one comparison will do.
+XLA's own convolution is slower there, and many times slower in a loop; the gradient of
+``reduce_max`` counts the maxima where the first one will do.
 """
 
 from typing import Any

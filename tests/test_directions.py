@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 import reference
-from problems import x64
+from problems import run, x64
 
 import mu2_optax
 
@@ -32,16 +31,7 @@ def test_the_optimizer_with_orthogonal_steps_follows_its_oracle(transposed):
     assert rates[-1] > 10 * rates[0]
     with x64():
         tx = mu2_optax.mu2_auto(spectral=True)
-
-        def step(carry, rows):
-            params, state = carry
-            grads = grad_fn(params, rows)
-            updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=rows)
-            params = optax.apply_updates(params, updates)
-            return (params, state), params
-
-        start = jnp.array(flip(START))
-        _, points = jax.lax.scan(step, (start, tx.init(start)), jnp.array(ROWS))
+        points, _ = run(tx, jnp.array(flip(START)), jnp.array(ROWS), grad_fn)
     # Each step multiplies the rounding of a small singular value by up to 3.44⁵.
     np.testing.assert_allclose(points, expected, rtol=0, atol=1e-9)
 
@@ -108,16 +98,10 @@ def test_a_known_matrix_is_found_from_noisy_gradients():
         rows, noise = sample
         return grad(x, rows) + noise
 
-    def step(carry, sample):
-        params, state = carry
-        grads = noisy(params, sample)
-        updates, state = tx.update(grads, state, params, grad_fn=noisy, batch=sample)
-        return (optax.apply_updates(params, updates), state), None
-
     start = jnp.array(START, jnp.float32)
     keys = jax.random.split(jax.random.key(0))
     samples = jax.random.normal(keys[0], (2000, 4, 4)), jax.random.normal(keys[1], (2000, 4, 3))
-    (found, _), _ = jax.jit(lambda c: jax.lax.scan(step, c, samples))((start, tx.init(start)))
+    points, _ = run(tx, start, samples, noisy)
     # The best estimate from 2000 such samples has an error of about √(12/(4·4·2000)) = 0.02; with
     # its constant rate the optimizer has some times more, 0.14 in this run.
-    assert np.linalg.norm(found - TARGET) < 0.2 < np.linalg.norm(START - TARGET) / 5
+    assert np.linalg.norm(points[-1] - TARGET) < 0.2 < np.linalg.norm(START - TARGET) / 5
