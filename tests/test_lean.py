@@ -166,7 +166,8 @@ def test_rounding_is_no_move(dtype, how):
 
     lean = estimates(m.mu2_sgd(0.5, m.linear_momentum(), lean=True))
     plain = estimates(m.mu2_sgd(0.5, m.linear_momentum()))
-    # d is of order 0.3 with noise of that size; a new start would be as far off as that.
+    # The last point is recovered to some units in the last place, and d with it. d is of order 0.3
+    # with noise of that size; a new start would be as far off as that.
     np.testing.assert_allclose(lean, plain, atol=16 * float(jnp.finfo(dtype).eps))
 
 

@@ -37,7 +37,7 @@ def test_ci_runs_every_step_that_there_is():
 def test_the_sdist_would_hold_whatever_is_tracked():
     """A file outside of the listed folders would be missed; .ci/packages compares every name."""
     if not (ROOT / ".git").exists():
-        pytest.skip("not a checkout")
+        pytest.skip("not a checkout")  # an unpacked sdist has no list of what is tracked
     tracked = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()

@@ -38,6 +38,7 @@ def diagnostics(tmp_path_factory):
     command += ["--project", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if not done.stdout.startswith("{"):
+        # It fetches its own program on first use, which a machine without a network cannot.
         pytest.skip(f"pyright does not start here: {done.stderr[-300:]}")
     return json.loads(done.stdout)["generalDiagnostics"]
 
