@@ -76,8 +76,15 @@ def check_steps(name: str, value: Any) -> None:
 
 def check_iterations(name: str, value: Any) -> None:
     """Requires an integer of at least 1, because a loop of that length is compiled."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"`{name}` must be an integer of at least 1, got {value!r}.")
+    check_integer(name, value, 1, "it counts whole rounds.")
+
+
+def check_integer(name: str, value: Any, least: int, remedy: str) -> None:
+    """Requires a Python or NumPy integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(
+            f"`{name}` must be an integer of at least {least}, got {value!r}; {remedy}"
+        )
 
 
 def check_probability(name: str, value: Any) -> None:

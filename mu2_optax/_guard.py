@@ -4,10 +4,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from mu2_optax._checks import check_state, check_transform
+from mu2_optax._checks import check_integer, check_state, check_transform
 from mu2_optax._trees import gathered
 from mu2_optax._types import Transform
 
@@ -58,11 +57,7 @@ def reject_nonfinite(
       <https://optax.readthedocs.io/en/latest/api/transformations.html>`_
     """
     check_transform("inner", inner)
-    if not isinstance(max_consecutive, int | np.integer) or max_consecutive < 0:
-        raise ValueError(
-            f"`max_consecutive` must be an integer of at least 0, got {max_consecutive!r}; use a "
-            "large one to go on rejecting."
-        )
+    check_integer("max_consecutive", max_consecutive, 0, "use a large one to go on rejecting.")
     inner = optax.with_extra_args_support(inner)
 
     def init(params: Any) -> RejectNonfiniteState:

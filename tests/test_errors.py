@@ -354,7 +354,7 @@ def test_a_projection_that_changes_the_tree():
         update(tx)
 
 
-@pytest.mark.parametrize("count", [-1, 2.5, None])
+@pytest.mark.parametrize("count", [-1, 2.5, None, True])
 def test_a_count_of_rejections_that_is_none(count):
     with pytest.raises(ValueError, match=r"`max_consecutive` must be an integer of at least 0"):
         m.reject_nonfinite(optax.sgd(0.1), count)

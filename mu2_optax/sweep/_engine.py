@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from mu2_optax._checks import check_integer
 from mu2_optax.sweep._compiled import CompiledProgram
 from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._journal import Outputs
@@ -168,8 +169,8 @@ def _check_options(
 ) -> Sequence[jax.Device] | None:
     if strategy not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {STRATEGIES}, got {strategy!r}.")
-    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ValueError(f"`chunk_size` must be a positive integer or None, got {chunk_size!r}.")
+    if chunk_size is not None:
+        check_integer("chunk_size", chunk_size, 1, "leave it out to run all at once.")
     if minutes is not None and not minutes > 0:
         raise ValueError(f"`minutes` must be positive or None, got {minutes!r}.")
     if strategy == "python" and (chunk_size is not None or devices is not None):

@@ -109,6 +109,8 @@ def _seeds(seeds: Any) -> npt.NDArray[np.int64]:
     """The seeds as int64, checked."""
     remedy = "pass a number of seeds such as 3, or a list of seeds such as [0, 1, 2]"
     try:
+        if np.asarray(seeds).dtype == bool:
+            raise TypeError("operator.index would take them for 0 and 1")
         if np.ndim(seeds) == 0:
             count = operator.index(seeds)
             if count < 1:
