@@ -92,7 +92,7 @@ def run(
             args.lrs,
             args.seeds,
             strategy=strategy,
-            resume=_journal(args.out, case.label),
+            resume=journal_of(args.out, case.label),
             label=case.label,
             context=context,
             minutes=deadline and max(1e-6, deadline - time.monotonic() / 60),
@@ -118,7 +118,7 @@ def save(results: Iterable[SweepResult], out: Path, module: str) -> None:
     save_results([without_curves(result) for result in results], out / "results.csv")
     for result in results:
         if result.finished.all():
-            _journal(out, result.label).unlink(missing_ok=True)
+            journal_of(out, result.label).unlink(missing_ok=True)
     if not any(out.glob("journal/*")):
         shutil.rmtree(out / "journal", ignore_errors=True)
     print(f"wrote {out}: {sum(int(result.finished.sum()) for result in results)} runs")
@@ -131,7 +131,8 @@ def select(results: Results, **values: Any) -> Results:
         for result in results.values()
         if all(result.info["context"][name] == value for name, value in values.items())
     }
-    return {title: chosen[name] for name, title in TITLES.items() if name in chosen}
+    order = dict.fromkeys((*TITLES, *chosen))
+    return {TITLES.get(name, name): chosen[name] for name in order if name in chosen}
 
 
 def projections(results: Results) -> list[str]:
@@ -180,7 +181,8 @@ def _covers(result: SweepResult, context: Mapping[str, Any], args: argparse.Name
     )
 
 
-def _journal(out: Path, label: str) -> Path:
+def journal_of(out: Path, label: str) -> Path:
+    """Where an unfinished case is kept."""
     return out / "journal" / f"{label.replace('/', '-')}.jsonl"
 
 

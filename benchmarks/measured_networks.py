@@ -45,14 +45,14 @@ def main() -> None:
     args.out = args.out or experiment.RESULTS / f"measured_networks_{args.model}"
     task = MODELS[args.model](datasets.load_or_exit(parser, args))
     results = []
-    for number, (label, momentum) in enumerate(MOMENTA.items()):
+    for label, momentum in MOMENTA.items():
         make = functools.partial(mu2_optax.mu2_sgd, momentum=momentum)
         result = sweep(
             make_train_with(task, make, args.steps or STEPS),
             args.lrs,
             args.seeds,
             strategy="loop",
-            resume=args.out / "journal" / f"{number}.jsonl",
+            resume=experiment.journal_of(args.out, label),
             label=label,
             context={"optimizer": label, "data": args.data, "steps": args.steps or STEPS},
         )

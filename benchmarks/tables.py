@@ -43,7 +43,7 @@ def accuracy_table(results: Results) -> str:
     """Mean test accuracies; the best of each rate in bold, – where a seed diverged."""
     rates = next(iter(results.values())).learning_rates
     means = {name: result.final("test_accuracy").mean(axis=1) for name, result in results.items()}
-    best = np.nanmax(np.round(list(means.values()), 3), axis=0)
+    best = np.fmax.reduce(np.round(list(means.values()), 3), axis=0)  # which passes NaN over
 
     def cell(value: float, most: float) -> str:
         if not np.isfinite(value):

@@ -16,6 +16,7 @@ from mu2_optax._checks import (
     check_params,
     check_positive,
     check_rate,
+    check_single,
     check_state,
     check_stored,
     check_transform,
@@ -111,6 +112,8 @@ def grown_rate(
       <https://arxiv.org/abs/1703.04782>`_, ICLR 2018, for the same product of gradients
     """
     check_transform("inner", inner)
+    check_single("factor", factor)
+    check_single("growth", growth)
     check_positive("factor", factor, "a rate of 0 cannot grow.")
     check_at_least("growth", growth, 1, "the rate cannot shrink; 1 keeps it constant.")
     inner = optax.with_extra_args_support(inner)

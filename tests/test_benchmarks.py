@@ -21,6 +21,7 @@ from benchmarks import (
     contenders,
     convex,
     digits,
+    exact_gradient,
     experiment,
     idea,
     image_tasks,
@@ -351,6 +352,15 @@ def test_the_comparison_of_measured_beta_takes_over_what_is_known(tmp_path, monk
     before = (tmp_path / "results.json").read_bytes()
     call(measured_beta, monkeypatch, *options)
     assert (tmp_path / "results.json").read_bytes() == before
+
+
+def test_an_exact_gradient_is_that_of_all_images(tmp_path, monkeypatch):
+    options = ["--data", "digits", "--lrs", 0.1, 10, "--steps", 40, "--out", tmp_path]
+    call(exact_gradient, monkeypatch, *options)
+    (result,) = load_results(tmp_path / "results.json").values()
+    assert result.final("test_accuracy").shape == (2, 1)
+    assert result.info["context"]["batch"] > 1_000
+    assert (result.final("test_accuracy") > 0.5).all()
 
 
 @pytest.mark.slow

@@ -360,6 +360,21 @@ def test_a_count_of_rejections_that_is_none(count):
         m.reject_nonfinite(optax.sgd(0.1), count)
 
 
+@pytest.mark.parametrize("name", ["factor", "growth"])
+@pytest.mark.parametrize(
+    ("value", "error", "rule"),
+    [
+        (0.0, ValueError, "must be finite and"),
+        (float("nan"), ValueError, "must be finite and"),
+        ("1", TypeError, "must be a number"),
+        (jnp.ones(3), ValueError, "must be a single number"),
+    ],
+)
+def test_a_factor_or_growth_of_the_rate_that_is_none(name, value, error, rule):
+    with pytest.raises(error, match=f"`{name}` {rule}"):
+        m.grown_rate(optax.identity(), **{name: value})
+
+
 def test_microbatches_that_do_not_fit():
     mean = m.accumulate(lambda params, batch: params)
     for batches in [jnp.array(1.0), (jnp.ones((2, 3)), jnp.ones((3, 3))), jnp.ones((0, 3)), ()]:

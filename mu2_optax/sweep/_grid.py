@@ -100,8 +100,8 @@ def _as_float64(values: Any) -> npt.NDArray[np.float64]:
     So the 0.1 of ``jnp.logspace`` is the 0.1 of a list, and merging finds them equal.
     """
     array = np.asarray(values)
-    if np.iscomplexobj(array):
-        raise TypeError("complex numbers")
+    if array.dtype.kind in "cbUS":
+        raise TypeError("complex numbers, booleans or text")
     return np.asarray(array.astype(str) if array.dtype == np.float32 else array, dtype=np.float64)
 
 

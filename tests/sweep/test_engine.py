@@ -314,6 +314,8 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
         (lambda: sweep(ok, {}, 1), ValueError, "at least one axis"),
         (lambda: sweep(ok, {"key": [1]}, 1), ValueError, "got 'key'"),
         (lambda: sweep(ok, {"beta": [1]}, 1), TypeError, r"train\(beta, key\).*learning_rate"),
+        (lambda: sweep(ok, [True], 1), TypeError, r"must be numbers, got \[True\]"),
+        (lambda: sweep(ok, "0.1", 1), TypeError, "must be numbers, got '0.1'"),
         (lambda: sweep(ok, [1], 0), ValueError, "`seeds` must be at least 1, got 0"),
         (lambda: sweep(ok, [1], 1.5), TypeError, "`seeds` must be integers, got 1.5"),
         (lambda: sweep(ok, [1], True), TypeError, "`seeds` must be integers, got True"),
