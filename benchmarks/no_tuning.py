@@ -21,7 +21,7 @@ transformer; its factor hardly matters.
 Each command writes ``results.json`` and ``results.csv`` (a row per run) into
 ``benchmarks/results/no_tuning_<task>``, draws ``benchmarks/results/no_tuning/figure.png`` anew from
 all tasks, and goes on where it was stopped, by ``--minutes`` or otherwise. Runs of the CNN that
-``benchmarks.nonconvex`` has made are taken from its results.
+``benchmarks.nonconvex`` or ``benchmarks.robustness`` has made are taken from their results.
 """
 
 import argparse
@@ -63,6 +63,7 @@ UNTOUCHED = {
 }
 RATES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
 FACTORS = (0.01, 0.1, 1.0, 10.0, 100.0)
+SAME_RUNS = ("nonconvex_mnist", "robustness_cnn_mnist")
 
 
 class Setting(NamedTuple):
@@ -173,8 +174,9 @@ def run(args: argparse.Namespace) -> experiment.Results:
         }
         if before is not None and before.info["context"] != context:
             raise SystemExit(f"{args.out} holds runs of another setting: choose another with --out")
-        if before is None and (before := same_runs(case, args)) is not None:
-            before = results[case.label] = replace(before, info=before.info | {"context": context})
+        if (known := same_runs(case, args)) is not None:
+            known = replace(known, info=known.info | {"context": context})
+            before = results[case.label] = merge(*filter(None, (before, known)))
             experiment.save(results.values(), args.out, "benchmarks.no_tuning")
         rates, seeds = missing(before, part)
         if not rates:
@@ -204,10 +206,13 @@ def run(args: argparse.Namespace) -> experiment.Results:
 
 
 def same_runs(case: experiment.Case, args: argparse.Namespace) -> SweepResult | None:
-    """What ``benchmarks.nonconvex`` has of a case: its network, data and batches are the same."""
-    file = experiment.RESULTS / "nonconvex_mnist" / "results.json"
-    known = load_results(file) if args.task == "cnn_mnist" and file.is_file() else {}
-    return known.get(case.label)
+    """What other experiments have of a case: their CNN, data and batches are the same."""
+    if args.task != "cnn_mnist":
+        return None
+    files = (experiment.RESULTS / name / "results.json" for name in SAME_RUNS)
+    known = (load_results(file).get(case.label) for file in files if file.is_file())
+    found = [experiment.without_curves(result) for result in known if result is not None]
+    return merge(*found) if found else None
 
 
 def missing(result: SweepResult | None, part: Part) -> tuple[list[float], list[int]]:
