@@ -1,6 +1,6 @@
 """The strategies that trace ``train`` once and compile it once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -8,47 +8,25 @@ import numpy as np
 
 from mu2_optax.sweep._cache import compiled_once
 from mu2_optax.sweep._grid import Grid
-from mu2_optax.sweep._layout import block_function, choose_layout
+from mu2_optax.sweep._layout import Layout, block_function
 from mu2_optax.sweep._machine import default_device
-from mu2_optax.sweep._program import fingerprint, has_callback, has_convolution
+from mu2_optax.sweep._program import fingerprint, has_callback
 from mu2_optax.sweep._threads import Block, cells_of
-from mu2_optax.sweep._tracing import arguments, trace
+from mu2_optax.sweep._tracing import Traced, arguments
 
 
 class CompiledProgram:
     """A block of cells as one compiled function.
 
     Args:
-      train: The function of a cell.
+      traced: The function of a cell, traced.
       grid: The grid.
-      strategy: ``"auto"``, ``"vmap"``, ``"map"`` or ``"loop"``.
-      chunk_size: Cells side by side, or None.
-      devices: The devices that share a call, or None.
-
-    Raises:
-      TypeError: If ``train`` cannot take the grid's arguments, or returns anything else than a dict
-        of numeric arrays.
+      layout: What one call of the compiled function does.
     """
 
-    def __init__(
-        self,
-        train: Callable[..., Any],
-        grid: Grid,
-        strategy: str,
-        chunk_size: int | None,
-        devices: Sequence[jax.Device] | None,
-    ):
-        self._grid = grid
-        self._traced = trace(train, grid)
-        self.outputs = self._traced.outputs
-        self.layout = choose_layout(
-            strategy,
-            chunk_size,
-            devices,
-            len(grid.seeds),
-            len(grid.points),
-            has_convolution(self._traced.closed),
-        )
+    def __init__(self, traced: Traced, grid: Grid, layout: Layout):
+        self._traced, self._grid, self.layout = traced, grid, layout
+        self.outputs = traced.outputs
 
     def compile(self) -> None:
         """Compiles the function of a block ahead of time, if this process has not done so."""
