@@ -1,5 +1,8 @@
 """What is known of Dask's executor beyond what every executor does."""
 
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 
@@ -29,8 +32,19 @@ def as_future(client: Any, name: str, content: bytes) -> Any:
     """
     import dask
 
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 EB"}):
+    enough = 2 * len(content)  # bytes: it is meant to be large, and goes through the scheduler once
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": enough}):
         return client.submit(_itself, content, key=f"mu2-sweep-{name}")
+
+
+def in_the_main_thread_of_a_worker(function: Callable[[], object]) -> None:
+    """Has a worker of Dask call a function in its process's main thread; nothing elsewhere."""
+    if "distributed" not in sys.modules:
+        return
+    from distributed import get_worker
+
+    with suppress(ValueError):  # this thread is not one of a worker
+        get_worker().loop.add_callback(function)
 
 
 def _itself(content: bytes) -> bytes:

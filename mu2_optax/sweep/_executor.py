@@ -96,11 +96,13 @@ def on_executor(
                         future = done.get(timeout=_GLANCE)
                     except queue.Empty:
                         if is_closed(executor):
-                            block = next(iter(pending.values()))
-                            raise _lost(describe(block), CancelledError()) from None
+                            block, closed = next(iter(pending.values())), CancelledError("closed")
+                            raise _lost(describe(block), closed) from closed
                         continue
                     block = pending.pop(future)
-                    failure = CancelledError() if future.cancelled() else future.exception()
+                    failure = (
+                        CancelledError("dropped") if future.cancelled() else future.exception()
+                    )
                     if failure is not None:
                         if stopping():
                             continue

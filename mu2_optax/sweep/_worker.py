@@ -9,11 +9,13 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
 from mu2_optax.sweep._compiled import CompiledProgram
+from mu2_optax.sweep._dask import in_the_main_thread_of_a_worker
 from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._layout import Layout
 from mu2_optax.sweep._machine import describe_machine
@@ -153,8 +155,13 @@ def _portable(error: Exception, worker: str) -> Exception:
     return copy
 
 
+@cache
 def _ignore_interrupts() -> None:
-    """Leaves Ctrl-C to the client: a terminal sends it to the processes of a pool too."""
-    alone = threading.current_thread() is threading.main_thread()
-    if alone and parent_process() is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leaves Ctrl-C to the client: a terminal sends it to the processes that it started too."""
+    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    if parent_process() is None:
+        return
+    if threading.current_thread() is threading.main_thread():
+        ignore()
+    else:
+        in_the_main_thread_of_a_worker(ignore)

@@ -19,6 +19,7 @@ from sweep.conftest import environment, make_logistic
 
 from mu2_optax.sweep import ExecutorError, SweepInterrupted, sweep
 from mu2_optax.sweep import _progress as progress_module
+from mu2_optax.sweep._command.cli import main
 
 RATES = [0.01, 0.1, 1.0, 10.0]
 WAYS = {
@@ -385,3 +386,10 @@ def test_what_is_no_executor_is_refused(executor):
 def test_devices_do_not_go_with_an_executor(threads):
     with pytest.raises(ValueError, match="`devices` are those of this process"):
         quiet(make_logistic(), RATES, 1, executor=threads, devices=jax.devices())
+
+
+def test_without_dask_the_command_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert main(["--workers", "2", "--quiet"]) == 2
+    assert "need Dask: install the extra `cluster`" in capsys.readouterr().err
