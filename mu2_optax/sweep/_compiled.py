@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mu2_optax.sweep._cache import compiled_once
 from mu2_optax.sweep._grid import Grid
@@ -12,6 +13,7 @@ from mu2_optax.sweep._layout import Layout, block_function
 from mu2_optax.sweep._machine import default_device
 from mu2_optax.sweep._program import fingerprint, has_callback
 from mu2_optax.sweep._threads import Block, cells_of
+from mu2_optax.sweep._together import is_shared
 from mu2_optax.sweep._tracing import Traced, arguments
 
 
@@ -32,7 +34,8 @@ class CompiledProgram:
         """Compiles the function of a block ahead of time, if this process has not done so."""
         layout, constants = self.layout, self._traced.closed.consts
         seeds, points = arguments(self._grid, (layout.seeds,), (layout.points,))
-        function = jax.jit(block_function(self._traced.cell, layout))
+        block = block_function(self._traced.cell, layout)
+        function = jax.jit(block, out_shardings=self._everywhere())
         lowered = function.lower(constants, seeds, points)
         if has_callback(self._traced.closed):  # the text of the program does not tell which
             self._compiled = lowered.compile()
@@ -44,6 +47,13 @@ class CompiledProgram:
         self._constants = constants
         self._seeds = self._grid.seeds.astype(seeds.dtype)
         self._points = self._grid.points.astype(points.dtype)
+
+    def _everywhere(self) -> NamedSharding | None:
+        """Every process gets all results, if several share the call."""
+        devices = self.layout.devices
+        if devices is None or not is_shared(devices):
+            return None
+        return NamedSharding(Mesh(np.asarray(devices), ("cells",)), PartitionSpec())
 
     def fingerprint(self) -> str:
         """What the program and its arrays are, to be compared with those of another process."""

@@ -4,7 +4,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -36,6 +36,7 @@ from mu2_optax.sweep._threads import (
     on_threads,
     run_blocks,
 )
+from mu2_optax.sweep._together import check_all_take_part, is_shared, largest, one_journal
 from mu2_optax.sweep._tracing import trace
 from mu2_optax.sweep._worker import Task
 
@@ -88,12 +89,17 @@ def run_grid(
     devices = _check_options(strategy, chunk_size, devices, minutes, executor)
     _check_context(context)
     deadline = inf if minutes is None else time.monotonic() + 60 * minutes
-    with closing(Progress(int(np.prod(grid.shape)), label, progress)) as bar:
+    shared = is_shared(devices)
+    progress = progress and not (shared and jax.process_index())
+    with (
+        closing(Progress(int(np.prod(grid.shape)), label, progress)) as bar,
+        one_journal(resume) if shared else nullcontext(resume) as journal,
+    ):
         bar.note("tracing")
         program = _make_program(train, grid, strategy, chunk_size, devices)
         layout = program.layout
         outcomes = Outcomes(
-            grid, program.outputs, check, resume, label, context, program.fingerprint
+            grid, program.outputs, check, journal, label, context, program.fingerprint
         )
         info = {
             "strategy": layout.strategy,
@@ -189,8 +195,9 @@ def _run_cells(
         bar.note("")
         start = time.perf_counter()
         try:
+            agree = largest if is_shared(layout.devices) else int
             for block, values, error in run_blocks(
-                runner, todo, may_fail, deadline, partial(describe_block, grid)
+                runner, todo, may_fail, deadline, partial(describe_block, grid), agree
             ):
                 before = len(outcomes.cells)
                 if error is not None:  # of a block that is a single cell
@@ -256,4 +263,6 @@ def _check_options(
         raise ValueError(f"`devices` must be devices such as jax.devices(), got {devices!r}.")
     if len({device.platform for device in listed}) > 1 or len(set(listed)) < len(listed):
         raise ValueError(f"`devices` must be distinct and of one kind, got {devices!r}.")
+    if is_shared(listed):
+        check_all_take_part(listed)
     return listed

@@ -73,7 +73,8 @@ def sweep(
       strategy: ``"auto"``, ``"vmap"``, ``"map"``, ``"loop"`` or ``"python"``.
       chunk_size: How many cells run side by side (on each device), to bound memory.
       devices: Devices of one kind to split the grid over, such as ``jax.devices()``; each call then
-        runs on all of them. The default device if None.
+        runs on all of them. The default device if None. Under ``jax.distributed`` these are the
+        devices of all processes; each makes the same call of ``sweep``, and gets the whole result.
       progress: Whether to show progress on stderr: a bar on a terminal (of tqdm, if installed),
         elsewhere a line every ten seconds.
       resume: A file that records each finished call's cells; if it exists, the cells in it are not

@@ -55,6 +55,7 @@ def run_blocks(
     may_fail: int,
     deadline: float = inf,
     describe: Callable[[Block], str] = str,
+    agree: Callable[[int], int] = int,
 ) -> Iterator[tuple[Block, Any, Exception | None]]:
     """Runs the blocks; yields each as it finishes.
 
@@ -67,6 +68,8 @@ def run_blocks(
       may_fail: How many may fail without taking the others with them.
       deadline: When to start no further block, by ``time.monotonic``.
       describe: A block in words, for a note on the error that it raises.
+      agree: The largest of the numbers of all processes that run these blocks; their own if there
+        is one process.
 
     Yields:
       The block, what it gave, and the error if it failed.
@@ -78,7 +81,10 @@ def run_blocks(
 
         def starting() -> Iterator[Block]:
             for block in todo:
-                if stopping():
+                reason = agree(2 if interrupted.is_set() else 1 if stopping() else 0)
+                if reason == 2:  # perhaps in another process
+                    interrupted.set()
+                if reason:
                     return
                 yield block
 
