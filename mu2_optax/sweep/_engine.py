@@ -1,6 +1,5 @@
 """The sweep: every cell of the grid, one way through."""
 
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,16 +16,16 @@ from mu2_optax.sweep._compiled import CompiledProgram
 from mu2_optax.sweep._executor import ExecutorError, Workers, on_executor
 from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._journal import Outputs
-from mu2_optax.sweep._layout import STRATEGIES, choose_layout
+from mu2_optax.sweep._layout import choose_layout
 from mu2_optax.sweep._machine import describe_machine
 from mu2_optax.sweep._memory import explain_out_of_memory, is_out_of_memory
+from mu2_optax.sweep._options import check_context, check_options
 from mu2_optax.sweep._outcomes import Outcomes
 from mu2_optax.sweep._program import has_convolution
 from mu2_optax.sweep._progress import Progress
 from mu2_optax.sweep._python import PythonProgram
 from mu2_optax.sweep._result import SweepResult
 from mu2_optax.sweep._settings import current_settings
-from mu2_optax.sweep._shipping import check_executor
 from mu2_optax.sweep._threads import (
     Runner,
     cells_of,
@@ -36,7 +35,7 @@ from mu2_optax.sweep._threads import (
     on_threads,
     run_blocks,
 )
-from mu2_optax.sweep._together import check_all_take_part, is_shared, largest, one_journal
+from mu2_optax.sweep._together import is_shared, largest, one_journal
 from mu2_optax.sweep._tracing import trace
 from mu2_optax.sweep._worker import Task
 
@@ -86,8 +85,8 @@ def run_grid(
     Returns:
       The result.
     """
-    devices = _check_options(strategy, chunk_size, devices, minutes, executor)
-    _check_context(context)
+    devices = check_options(strategy, chunk_size, devices, minutes, executor)
+    check_context(context)
     deadline = inf if minutes is None else time.monotonic() + 60 * minutes
     shared = is_shared(devices)
     progress = progress and not (shared and jax.process_index())
@@ -204,11 +203,10 @@ def _run_cells(
                     (cell,) = cells_of(block)
                     reason = _in_a_line(error)
                     warnings.warn(f"the cell {grid.describe(*cell)} failed: {reason}", stacklevel=4)
-                    outcomes.add(cell, {}, reason)
+                    outcomes.add({cell: ({}, reason)})
                 else:
-                    for cell, metrics in program.unpack(block, values):
-                        if cell not in outcomes.cells:
-                            outcomes.add(cell, metrics)
+                    cells = program.unpack(block, values)
+                    outcomes.add({c: (m, None) for c, m in cells if c not in outcomes.cells})
                 bar.advance(len(outcomes.cells) - before)
         finally:
             info["run_seconds"] = round(time.perf_counter() - start, 4)
@@ -218,51 +216,3 @@ def _in_a_line(error: Exception) -> str:
     """An error's type and the last line of its text; XLA's own traceback comes before it."""
     lines = str(error).strip().splitlines() or ["no message"]
     return f"{type(error).__name__}: {lines[-1].strip()}"
-
-
-def _check_context(context: Mapping[str, Any] | None) -> None:
-    """Requires what a file can hold, before anything is run and not when it is saved."""
-    try:
-        json.dumps(dict(context or {}), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`context` must hold strings, finite numbers, lists and dicts of them, got "
-            f"{context!r} ({error}); use `.item()` of a NumPy or JAX scalar."
-        ) from error
-
-
-def _check_options(
-    strategy: str,
-    chunk_size: int | None,
-    devices: Sequence[jax.Device] | None,
-    minutes: float | None,
-    executor: Any,
-) -> Sequence[jax.Device] | None:
-    if strategy not in STRATEGIES:
-        raise ValueError(f"`strategy` must be one of {STRATEGIES}, got {strategy!r}.")
-    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ValueError(f"`chunk_size` must be a positive integer or None, got {chunk_size!r}.")
-    if minutes is not None and not minutes > 0:
-        raise ValueError(f"`minutes` must be positive or None, got {minutes!r}.")
-    if strategy == "python" and (chunk_size is not None or devices is not None):
-        raise ValueError(
-            "`chunk_size` and `devices` do not apply to strategy 'python', which runs one cell "
-            f"after another; got {chunk_size!r} and {devices!r}, leave them out."
-        )
-    if executor is not None:
-        check_executor(executor)
-        if devices is not None:
-            raise ValueError(
-                "`devices` are those of this process, and an `executor` runs the calls elsewhere, "
-                f"each on its worker's default device; got {devices!r}, leave it out."
-            )
-    if devices is None:
-        return None
-    listed = list(devices) if isinstance(devices, Sequence | np.ndarray) else [devices]
-    if not listed or not all(isinstance(device, jax.Device) for device in listed):
-        raise ValueError(f"`devices` must be devices such as jax.devices(), got {devices!r}.")
-    if len({device.platform for device in listed}) > 1 or len(set(listed)) < len(listed):
-        raise ValueError(f"`devices` must be distinct and of one kind, got {devices!r}.")
-    if is_shared(listed):
-        check_all_take_part(listed)
-    return listed
