@@ -43,9 +43,9 @@ PUBLIC = {
     "mu2_optax.linen": "TrainState recalibrate value_and_grad",
     "mu2_optax.checkpoint": "from_bytes",
     "mu2_optax.sweep": """
-        Data LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted SweepResult
-        load_digits load_mnist load_results lr_sensitivity merge merge_results metric_mode
-        plateau_width plot_curves plot_sweep save_results stability_range sweep
+        Data ExecutorError LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted
+        SweepResult load_digits load_mnist load_results lr_sensitivity merge merge_results
+        metric_mode plateau_width plot_curves plot_sweep save_results stability_range sweep
     """,
 }
 

@@ -10,6 +10,7 @@ from mu2_optax.sweep._data import Data as Data
 from mu2_optax.sweep._data import load_digits as load_digits
 from mu2_optax.sweep._data import load_mnist as load_mnist
 from mu2_optax.sweep._engine import SweepInterrupted as SweepInterrupted
+from mu2_optax.sweep._executor import ExecutorError as ExecutorError
 from mu2_optax.sweep._labels import load_results as load_results
 from mu2_optax.sweep._labels import save_results as save_results
 from mu2_optax.sweep._measures import LearningRateSensitivity as LearningRateSensitivity

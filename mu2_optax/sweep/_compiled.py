@@ -1,60 +1,41 @@
 """The strategies that trace ``train`` once and compile it once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mu2_optax.sweep._cache import compiled_once
 from mu2_optax.sweep._grid import Grid
-from mu2_optax.sweep._layout import block_function, choose_layout
+from mu2_optax.sweep._layout import Layout, block_function
 from mu2_optax.sweep._machine import default_device
-from mu2_optax.sweep._program import fingerprint, has_callback, has_convolution
+from mu2_optax.sweep._program import fingerprint, has_callback
 from mu2_optax.sweep._threads import Block, cells_of
-from mu2_optax.sweep._tracing import arguments, trace
+from mu2_optax.sweep._together import is_shared
+from mu2_optax.sweep._tracing import Traced, arguments
 
 
 class CompiledProgram:
     """A block of cells as one compiled function.
 
     Args:
-      train: The function of a cell.
+      traced: The function of a cell, traced.
       grid: The grid.
-      strategy: ``"auto"``, ``"vmap"``, ``"map"`` or ``"loop"``.
-      chunk_size: Cells side by side, or None.
-      devices: The devices that share a call, or None.
-
-    Raises:
-      TypeError: If ``train`` cannot take the grid's arguments, or returns anything else than a dict
-        of numeric arrays.
+      layout: What one call of the compiled function does.
     """
 
-    def __init__(
-        self,
-        train: Callable[..., Any],
-        grid: Grid,
-        strategy: str,
-        chunk_size: int | None,
-        devices: Sequence[jax.Device] | None,
-    ):
-        self._grid = grid
-        self._traced = trace(train, grid)
-        self.outputs = self._traced.outputs
-        self.layout = choose_layout(
-            strategy,
-            chunk_size,
-            devices,
-            len(grid.seeds),
-            len(grid.points),
-            has_convolution(self._traced.closed),
-        )
+    def __init__(self, traced: Traced, grid: Grid, layout: Layout):
+        self._traced, self._grid, self.layout = traced, grid, layout
+        self.outputs = traced.outputs
 
     def compile(self) -> None:
         """Compiles the function of a block ahead of time, if this process has not done so."""
         layout, constants = self.layout, self._traced.closed.consts
         seeds, points = arguments(self._grid, (layout.seeds,), (layout.points,))
-        function = jax.jit(block_function(self._traced.cell, layout))
+        block = block_function(self._traced.cell, layout)
+        function = jax.jit(block, out_shardings=self._everywhere())
         lowered = function.lower(constants, seeds, points)
         if has_callback(self._traced.closed):  # the text of the program does not tell which
             self._compiled = lowered.compile()
@@ -66,6 +47,13 @@ class CompiledProgram:
         self._constants = constants
         self._seeds = self._grid.seeds.astype(seeds.dtype)
         self._points = self._grid.points.astype(points.dtype)
+
+    def _everywhere(self) -> NamedSharding | None:
+        """Every process gets all results, if several share the call."""
+        devices = self.layout.devices
+        if devices is None or not is_shared(devices):
+            return None
+        return NamedSharding(Mesh(np.asarray(devices), ("cells",)), PartitionSpec())
 
     def fingerprint(self) -> str:
         """What the program and its arrays are, to be compared with those of another process."""

@@ -1,10 +1,10 @@
 """The sweep: every cell of the grid, one way through."""
 
-import json
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,32 @@ from typing import Any
 import jax
 import numpy as np
 
-from mu2_optax._checks import check_integer
 from mu2_optax.sweep._compiled import CompiledProgram
+from mu2_optax.sweep._executor import ExecutorError, Workers, on_executor
 from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._journal import Outputs
-from mu2_optax.sweep._layout import STRATEGIES
+from mu2_optax.sweep._layout import choose_layout
 from mu2_optax.sweep._machine import describe_machine
 from mu2_optax.sweep._memory import explain_out_of_memory, is_out_of_memory
+from mu2_optax.sweep._options import check_context, check_options
 from mu2_optax.sweep._outcomes import Outcomes
+from mu2_optax.sweep._program import has_convolution
 from mu2_optax.sweep._progress import Progress
 from mu2_optax.sweep._python import PythonProgram
 from mu2_optax.sweep._result import SweepResult
-from mu2_optax.sweep._threads import cells_of, cover, run_blocks
+from mu2_optax.sweep._settings import current_settings
+from mu2_optax.sweep._threads import (
+    Runner,
+    cells_of,
+    cover,
+    describe_block,
+    in_turn,
+    on_threads,
+    run_blocks,
+)
+from mu2_optax.sweep._together import is_shared, largest, one_journal
+from mu2_optax.sweep._tracing import trace
+from mu2_optax.sweep._worker import Task
 
 Program = CompiledProgram | PythonProgram
 
@@ -48,6 +62,7 @@ def run_grid(
     label: str = "",
     context: Mapping[str, Any] | None = None,
     minutes: float | None = None,
+    executor: Any = None,
     check: Callable[[Outputs], None] | None = None,
 ) -> SweepResult:
     """Runs ``train`` on a grid; `sweep` documents the arguments that it shares with this.
@@ -63,25 +78,27 @@ def run_grid(
       label: The result's label.
       context: What must be the same on resume.
       minutes: The budget of time.
+      executor: What runs the calls.
       check: Called with the metrics' shapes and dtypes as soon as they are known, before anything
         is written; it may raise.
 
     Returns:
       The result.
     """
-    devices = _check_options(strategy, chunk_size, devices, minutes)
-    _check_context(context)
+    devices = check_options(strategy, chunk_size, devices, minutes, executor)
+    check_context(context)
     deadline = inf if minutes is None else time.monotonic() + 60 * minutes
-    with closing(Progress(int(np.prod(grid.shape)), label, progress)) as bar:
+    shared = is_shared(devices)
+    progress = progress and not (shared and jax.process_index())
+    with (
+        closing(Progress(int(np.prod(grid.shape)), label, progress)) as bar,
+        one_journal(resume) if shared else nullcontext(resume) as journal,
+    ):
         bar.note("tracing")
-        program: Program = (
-            PythonProgram(train, grid)
-            if strategy == "python"
-            else CompiledProgram(train, grid, strategy, chunk_size, devices)
-        )
+        program = _make_program(train, grid, strategy, chunk_size, devices)
         layout = program.layout
         outcomes = Outcomes(
-            grid, program.outputs, check, resume, label, context, program.fingerprint
+            grid, program.outputs, check, journal, label, context, program.fingerprint
         )
         info = {
             "strategy": layout.strategy,
@@ -92,10 +109,18 @@ def run_grid(
             "machine": describe_machine(devices),
             "context": dict(context or {}),
         }
+        place = (
+            _here(program, info)
+            if executor is None
+            else _there(executor, train, grid, program, info)
+        )
         try:
-            _run_cells(program, grid, outcomes, deadline, bar, info)
+            _run_cells(program, place, grid, outcomes, deadline, bar, info)
         except KeyboardInterrupt:
             raise SweepInterrupted(outcomes.result(info)) from None
+        except ExecutorError as lost:
+            lost.result = outcomes.result(info)
+            raise
         except Exception as error:
             if is_out_of_memory(error):
                 raise MemoryError(explain_out_of_memory(error, layout, grid.shape)) from error
@@ -103,8 +128,49 @@ def run_grid(
     return outcomes.result(info)
 
 
+def _make_program(
+    train: Callable[..., Mapping[str, Any]],
+    grid: Grid,
+    strategy: str,
+    chunk_size: int | None,
+    devices: Sequence[jax.Device] | None,
+) -> Program:
+    """What computes a cell; traced, and not yet compiled."""
+    if strategy == "python":
+        return PythonProgram(train, grid)
+    traced = trace(train, grid)
+    shape, convolution = (len(grid.seeds), len(grid.points)), has_convolution(traced.closed)
+    layout = choose_layout(strategy, chunk_size, devices, *shape, convolution)
+    return CompiledProgram(traced, grid, layout)
+
+
+@contextmanager
+def _here(program: Program, info: dict[str, Any]) -> Iterator[Runner]:
+    """Runs blocks in this process."""
+    start = time.perf_counter()
+    program.compile()
+    info["compile_seconds"] = round(time.perf_counter() - start, 4)
+    workers = program.layout.workers
+    yield on_threads(program.run, workers) if workers else in_turn(program.run)
+
+
+@contextmanager
+def _there(
+    executor: Any, train: Callable[..., Any], grid: Grid, program: Program, info: dict[str, Any]
+) -> Iterator[Runner]:
+    """Runs blocks on an executor, whose workers compile for themselves."""
+    task = Task(train, grid, program.layout, current_settings(), program.fingerprint())
+    workers = Workers()
+    try:
+        yield on_executor(executor, task, partial(describe_block, grid), workers)
+    finally:
+        info["compile_seconds"] = round(workers.compile_seconds, 4)
+        info["workers"] = workers.describe()
+
+
 def _run_cells(
     program: Program,
+    place: AbstractContextManager[Runner],
     grid: Grid,
     outcomes: Outcomes,
     deadline: float,
@@ -114,75 +180,39 @@ def _run_cells(
     """Runs what has no outcome yet, and notes the seconds that it took."""
     layout = program.layout
     bar.skip(len(outcomes.cells))
-    todo = [block for block in cover(grid, layout) if set(cells_of(block)) - set(outcomes.cells)]
+    todo = [
+        block
+        for block in cover(grid, layout)
+        if any(cell not in outcomes.cells for cell in cells_of(block))
+    ]
     if not todo:
         return
     bar.note("compiling")
-    start = time.perf_counter()
-    program.compile()
-    compiled = time.perf_counter()
-    info["compile_seconds"] = round(compiled - start, 4)
-    bar.note("")
     alone = layout.strategy in ("loop", "python") and layout.devices is None
     may_fail = int(np.prod(grid.shape)) - 1 if alone else 0  # if all fail, that is an error
-    try:
-        for block, values, error in run_blocks(
-            program.run, todo, layout.workers, may_fail, deadline
-        ):
-            before = len(outcomes.cells)
-            if error is not None:  # of a block that is a single cell
-                (cell,) = cells_of(block)
-                reason = _in_a_line(error)
-                warnings.warn(f"the cell {grid.describe(*cell)} failed: {reason}", stacklevel=4)
-                outcomes.add(cell, {}, reason)
-            else:
-                for cell, metrics in program.unpack(block, values):
-                    if cell not in outcomes.cells:
-                        outcomes.add(cell, metrics)
-            bar.advance(len(outcomes.cells) - before)
-    finally:
-        info["run_seconds"] = round(time.perf_counter() - compiled, 4)
+    with place as runner:
+        bar.note("")
+        start = time.perf_counter()
+        try:
+            agree = largest if is_shared(layout.devices) else int
+            for block, values, error in run_blocks(
+                runner, todo, may_fail, deadline, partial(describe_block, grid), agree
+            ):
+                before = len(outcomes.cells)
+                if error is not None:  # of a block that is a single cell
+                    (cell,) = cells_of(block)
+                    reason = _in_a_line(error)
+                    warnings.warn(f"the cell {grid.describe(*cell)} failed: {reason}", stacklevel=4)
+                    outcomes.add({cell: ({}, reason)})
+                else:
+                    cells = program.unpack(block, values)
+                    outcomes.add({c: (m, None) for c, m in cells if c not in outcomes.cells})
+                bar.advance(len(outcomes.cells) - before)
+        finally:
+            info["run_seconds"] = round(time.perf_counter() - start, 4)
 
 
 def _in_a_line(error: Exception) -> str:
     """An error's type and the last line of its text; XLA's own traceback comes before it."""
     lines = str(error).strip().splitlines() or ["no message"]
     return f"{type(error).__name__}: {lines[-1].strip()}"
-
-
-def _check_context(context: Mapping[str, Any] | None) -> None:
-    """Requires what a file can hold, before anything is run and not when it is saved."""
-    try:
-        json.dumps(dict(context or {}), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`context` must hold strings, finite numbers, lists and dicts of them, got "
-            f"{context!r} ({error}); use `.item()` of a NumPy or JAX scalar."
-        ) from error
-
-
-def _check_options(
-    strategy: str,
-    chunk_size: int | None,
-    devices: Sequence[jax.Device] | None,
-    minutes: float | None,
-) -> Sequence[jax.Device] | None:
-    if strategy not in STRATEGIES:
-        raise ValueError(f"`strategy` must be one of {STRATEGIES}, got {strategy!r}.")
-    if chunk_size is not None:
-        check_integer("chunk_size", chunk_size, 1, "leave it out to run all at once.")
-    if minutes is not None and not minutes > 0:
-        raise ValueError(f"`minutes` must be positive or None, got {minutes!r}.")
-    if strategy == "python" and (chunk_size is not None or devices is not None):
-        raise ValueError(
-            "`chunk_size` and `devices` do not apply to strategy 'python', which runs one cell "
-            f"after another; got {chunk_size!r} and {devices!r}, leave them out."
-        )
-    if devices is None:
-        return None
-    listed = list(devices) if isinstance(devices, Sequence | np.ndarray) else [devices]
-    if not listed or not all(isinstance(device, jax.Device) for device in listed):
-        raise ValueError(f"`devices` must be devices such as jax.devices(), got {devices!r}.")
-    if len({device.platform for device in listed}) > 1 or len(set(listed)) < len(listed):
-        raise ValueError(f"`devices` must be distinct and of one kind, got {devices!r}.")
-    return listed

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class Grid:
         """The lengths of the axes, then the number of seeds."""
         return (*(len(values) for values in self.axes.values()), len(self.seeds))
 
-    @property
+    @cached_property
     def points(self) -> npt.NDArray[np.float64]:
         """Every combination of the axes' values, one per row, the last axis fastest."""
         mesh = np.meshgrid(*self.axes.values(), indexing="ij")

@@ -77,27 +77,25 @@ class Journal:
         self.outputs = outputs
         self._append({"metrics": _describe(outputs)})
 
-    def record(self, point: int, seed: int, outcome: Outcome) -> None:
-        """Writes one finished cell.
+    def record(self, outcomes: Mapping[tuple[int, int], Outcome]) -> None:
+        """Writes the finished cells of a call, all at once: a disk takes its time each time.
 
         Args:
-          point: The index of its combination of values.
-          seed: The index of its seed.
-          outcome: Its metrics, and its error if it failed.
+          outcomes: For the index of each cell's combination of values and that of its seed, its
+            metrics, and its error if it failed.
         """
-        metrics, error = outcome
-        line: dict[str, Any] = {"cell": [point, seed]}
-        if error is None:
-            line["metrics"] = {name: encode(value) for name, value in metrics.items()}
-        else:
-            line["error"] = error
-        self._append(line)
-        self.cells[point, seed] = outcome
+        lines: list[dict[str, Any]] = []
+        for cell, (metrics, error) in outcomes.items():
+            encoded = {name: encode(value) for name, value in metrics.items()}
+            line = {"metrics": encoded} if error is None else {"error": error}
+            lines.append({"cell": list(cell), **line})
+        self._append(*lines)
+        self.cells.update(outcomes)
 
-    def _append(self, line: Mapping[str, Any]) -> None:
+    def _append(self, *lines: Mapping[str, Any]) -> None:
         header, self._header = self._header, None
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        items = (header, line) if header else (line,)
+        items = (header, *lines) if header else lines
         text = "".join(json.dumps(item, allow_nan=False) + "\n" for item in items)
         with self._path.open("ab", buffering=0) as file:  # in one piece, beside another process
             file.write(text.encode())

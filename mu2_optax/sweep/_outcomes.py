@@ -48,23 +48,22 @@ class Outcomes:
             check(self._outputs)
         self.cells: dict[Cell, Outcome] = dict(self._journal.cells) if self._journal else {}
 
-    def add(self, cell: Cell, metrics: Mapping[str, Any], error: str | None = None) -> None:
-        """Records a cell that has just finished.
+    def add(self, finished: Mapping[Cell, tuple[Mapping[str, Any], str | None]]) -> None:
+        """Records the cells of a call that has just finished.
 
         Args:
-          cell: Which.
-          metrics: Its metrics; empty if it failed.
-          error: Why it failed, if it did.
+          finished: For each cell its metrics, and why it failed, if it did.
 
         Raises:
-          TypeError: If the metrics are not those of the cells before it.
+          TypeError: If the metrics are not those of the cells before.
         """
-        outcome: Outcome = (
-            ({}, error) if error is not None else (self._conform(cell, metrics), None)
-        )
-        self.cells[cell] = outcome
+        outcomes: dict[Cell, Outcome] = {
+            cell: (self._conform(cell, metrics) if error is None else {}, error)
+            for cell, (metrics, error) in finished.items()
+        }
+        self.cells.update(outcomes)
         if self._journal:
-            self._journal.record(*cell, outcome)
+            self._journal.record(outcomes)
 
     def result(self, info: dict[str, Any]) -> SweepResult:
         """The outcomes in arrays of shape (axes..., seeds, ...)."""

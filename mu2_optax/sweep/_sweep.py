@@ -1,6 +1,7 @@
 """The public call: a function, rates and seeds in, a result out."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -32,6 +33,7 @@ def sweep(
     label: str = "",
     context: Mapping[str, Any] | None = None,
     minutes: float | None = None,
+    executor: Executor | None = None,
 ) -> SweepResult:
     """Runs ``train`` for every learning rate and seed, with one trace and one compile.
 
@@ -71,7 +73,8 @@ def sweep(
       strategy: ``"auto"``, ``"vmap"``, ``"map"``, ``"loop"`` or ``"python"``.
       chunk_size: How many cells run side by side (on each device), to bound memory.
       devices: Devices of one kind to split the grid over, such as ``jax.devices()``; each call then
-        runs on all of them. The default device if None.
+        runs on all of them. The default device if None. Under ``jax.distributed`` these are the
+        devices of all processes; each makes the same call of ``sweep``, and gets the whole result.
       progress: Whether to show progress on stderr: a bar on a terminal (of tqdm, if installed),
         elsewhere a line every ten seconds.
       resume: A file that records each finished call's cells; if it exists, the cells in it are not
@@ -81,12 +84,19 @@ def sweep(
       context: Values to keep in ``result.info`` which, with the grid, must be the same on resume.
       minutes: A budget of time: no call starts after it. Cells that have not been run are then not
         ``finished`` in the result; with ``resume``, the same call goes on another time.
+      executor: What runs the calls instead of this process: a ``ProcessPoolExecutor``,
+        ``Client.get_executor()`` of Dask, or another executor like those of
+        ``concurrent.futures``. ``train`` is pickled, sent to each worker once, and compiled there;
+        the calls are those of a run without it, and give the same bits on the same kind of machine.
+        Several workers need several calls: set ``chunk_size``, or the strategy ``"loop"``. With
+        the strategy ``"python"`` several cells run at once.
 
     Returns:
       The result; ``result.metrics["loss"]`` has the shape (rates, seeds, ...).
 
     Raises:
       SweepInterrupted: On Ctrl-C, with what has finished.
+      ExecutorError: If the executor breaks or cannot be reached, with what has finished.
       MemoryError: If a call does not fit into memory, with a ``chunk_size`` to try.
 
     Examples:
@@ -113,4 +123,5 @@ def sweep(
         label=label,
         context=context,
         minutes=minutes,
+        executor=executor,
     )

@@ -5,20 +5,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from math import ceil, inf
 from typing import Any
 
-import jax
-import jax.experimental
 import numpy as np
 import numpy.typing as npt
 
 from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._layout import Layout
+from mu2_optax.sweep._settings import current_settings, under_settings
 
 Block = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # indices of seeds, of points
 Finished = tuple[Block, Any, BaseException | None]
+# Runs blocks and yields each as it finishes. It is given the blocks that are to be started, which
+# come to an end when no more should be, and a function that says whether that is so.
+Runner = Callable[[Iterator[Block], Callable[[], bool]], Iterator[Finished]]
 
 
 def cover(grid: Grid, layout: Layout) -> list[Block]:
@@ -38,12 +40,22 @@ def cells_of(block: Block) -> list[tuple[int, int]]:
     return [(int(p), int(s)) for s in np.unique(block[0]) for p in np.unique(block[1])]
 
 
+def describe_block(grid: Grid, block: Block) -> str:
+    """A block in words: its cell, or the first and the last of several."""
+    cells = cells_of(block)
+    if len(cells) == 1:
+        return f"the cell {grid.describe(*cells[0])}"
+    first, last = grid.describe(*cells[0]), grid.describe(*cells[-1])
+    return f"the {len(cells)} cells from {first} to {last}"
+
+
 def run_blocks(
-    run: Callable[[Block], Any],
+    runner: Runner,
     todo: Sequence[Block],
-    workers: int,
     may_fail: int,
     deadline: float = inf,
+    describe: Callable[[Block], str] = str,
+    agree: Callable[[int], int] = int,
 ) -> Iterator[tuple[Block, Any, Exception | None]]:
     """Runs the blocks; yields each as it finishes.
 
@@ -51,28 +63,35 @@ def run_blocks(
     Ctrl-C raises at once.
 
     Args:
-      run: Runs one block.
+      runner: How they run: `in_turn`, `on_threads`, or on an executor.
       todo: The blocks.
-      workers: How many threads run blocks at once; 0 to run them one after another in this thread.
       may_fail: How many may fail without taking the others with them.
       deadline: When to start no further block, by ``time.monotonic``.
+      describe: A block in words, for a note on the error that it raises.
+      agree: The largest of the numbers of all processes that run these blocks; their own if there
+        is one process.
 
     Yields:
-      The block, what ``run`` returned, and the error if it failed.
+      The block, what it gave, and the error if it failed.
     """
     with _first_interrupt_noted() as interrupted:
 
+        def stopping() -> bool:
+            return interrupted.is_set() or time.monotonic() >= deadline
+
         def starting() -> Iterator[Block]:
-            """The blocks that are still to be started."""
             for block in todo:
-                if interrupted.is_set() or time.monotonic() >= deadline:
+                reason = agree(2 if interrupted.is_set() else 1 if stopping() else 0)
+                if reason == 2:  # perhaps in another process
+                    interrupted.set()
+                if reason:
                     return
                 yield block
 
-        finished = _threaded(run, starting(), workers) if workers else _in_turn(run, starting())
-        for block, values, failure in finished:
+        for block, values, failure in runner(starting(), stopping):
             if failure is not None:
                 if not isinstance(failure, Exception) or may_fail <= 0:
+                    failure.add_note(f"while running {describe(block)}")
                     raise failure
                 may_fail -= 1
             yield block, values, failure
@@ -80,57 +99,45 @@ def run_blocks(
         raise KeyboardInterrupt
 
 
-def _in_turn(run: Callable[[Block], Any], blocks: Iterator[Block]) -> Iterator[Finished]:
-    """Runs the blocks one after another."""
-    for block in blocks:
-        try:
-            values = run(block)
-        except Exception as failure:
-            yield block, None, failure
-        else:
-            yield block, values, None
+def in_turn(run: Callable[[Block], Any]) -> Runner:
+    """Runs the blocks one after another in this thread."""
+
+    def runner(blocks: Iterator[Block], stopping: Callable[[], bool]) -> Iterator[Finished]:
+        for block in blocks:
+            try:
+                values = run(block)
+            except Exception as failure:
+                yield block, None, failure
+            else:
+                yield block, values, None
+
+    return runner
 
 
-def _threaded(
-    run: Callable[[Block], Any], blocks: Iterator[Block], workers: int
-) -> Iterator[Finished]:
+def on_threads(run: Callable[[Block], Any], workers: int) -> Runner:
     """Runs the blocks on a few threads, under the settings of JAX that hold in this one."""
-    run = _under_the_same_settings(run)
-    pending: dict[Future[Any], Block] = {}
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="sweep")
-    try:
-        while True:
-            while len(pending) < workers and (block := next(blocks, None)) is not None:
-                pending[pool.submit(run, block)] = block
-            if not pending:
-                return
-            for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                block, failure = pending.pop(future), future.exception()
-                yield block, None if failure else future.result(), failure
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    settings = current_settings()
 
-
-def _under_the_same_settings(run: Callable[[Block], Any]) -> Callable[[Block], Any]:
-    """``run`` for another thread; what ``with jax.enable_x64(True)`` sets, a thread has by itself.
-
-    Only settings that matter to a function that has been compiled are carried over.
-    """
-    config: Any = jax.config
-    home: Any = jax if hasattr(jax, "enable_x64") else jax.experimental  # before jax 0.8
-    settings = (
-        (home.enable_x64, config.jax_enable_x64),
-        (jax.debug_nans, config.jax_debug_nans),
-        (jax.debug_infs, config.jax_debug_infs),
-    )
-
-    def under_them(block: Block) -> Any:
-        with ExitStack() as stack:
-            for setting, value in settings:
-                stack.enter_context(setting(value))
+    def in_a_thread(block: Block) -> Any:
+        with under_settings(settings):
             return run(block)
 
-    return under_them
+    def runner(blocks: Iterator[Block], stopping: Callable[[], bool]) -> Iterator[Finished]:
+        pending: dict[Future[Any], Block] = {}
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="sweep")
+        try:
+            while True:
+                while len(pending) < workers and (block := next(blocks, None)) is not None:
+                    pending[pool.submit(in_a_thread, block)] = block
+                if not pending:
+                    return
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    block, failure = pending.pop(future), future.exception()
+                    yield block, None if failure else future.result(), failure
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    return runner
 
 
 @contextmanager

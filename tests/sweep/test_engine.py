@@ -12,7 +12,7 @@ from sweep.conftest import make_cnn, make_logistic
 
 from mu2_optax.sweep import SweepInterrupted, _layout, merge, sweep
 from mu2_optax.sweep._layout import choose_layout
-from mu2_optax.sweep._threads import run_blocks
+from mu2_optax.sweep._threads import on_threads, run_blocks
 
 RATES = [0.01, 0.1, 0.5, 1.0]
 SEEDS = [3, 0, 11]
@@ -233,7 +233,7 @@ def interrupt_in_the_first_block(times):
     usual = signal.getsignal(signal.SIGINT)
 
     def record_all():
-        for block, value, _ in run_blocks(lambda block: block, range(10), 2, 0):
+        for block, value, _ in run_blocks(on_threads(lambda block: block, 2), range(10), 0):
             assert value == block
             seen.append(block)
             for _ in range(times if len(seen) == 1 else 0):
@@ -256,7 +256,9 @@ def test_a_second_ctrl_c_does_not_wait():
 def test_in_another_thread_a_sweep_leaves_the_signals_alone():
     usual = signal.getsignal(signal.SIGINT)
     with ThreadPoolExecutor() as pool:
-        blocks = pool.submit(lambda: list(run_blocks(lambda block: block, range(3), 2, 0)))
+        blocks = pool.submit(
+            lambda: list(run_blocks(on_threads(lambda block: block, 2), range(3), 0))
+        )
     assert len(blocks.result()) == 3
     assert signal.getsignal(signal.SIGINT) is usual
 

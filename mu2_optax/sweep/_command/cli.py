@@ -5,9 +5,17 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 
 import mu2_optax
-from mu2_optax.sweep import SweepInterrupted, SweepResult, plot_sweep, save_results
+from mu2_optax.sweep import (
+    ExecutorError,
+    SweepInterrupted,
+    SweepResult,
+    plot_sweep,
+    save_results,
+)
+from mu2_optax.sweep._command.cluster import open_executor
 from mu2_optax.sweep._command.optimizers import OPTIMIZERS
 from mu2_optax.sweep._command.options import UsageError, parse_count, parse_rates, parse_seeds
 from mu2_optax.sweep._command.plan import Plan, choose_metric, make_plan
@@ -35,6 +43,8 @@ examples:
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run --resume
   mu2-sweep my_module:train_fn                             # a task of your own
   mu2-sweep my_module:train_fn --strategy python           # not traced: an ordinary function
+  mu2-sweep --strategy loop --workers 8                    # on processes of this machine
+  mu2-sweep --strategy loop --scheduler tcp://host:8786    # on those of a Dask cluster
 
 a task of your own is a function that returns a dict of metrics, in JAX from start to end:
   def train_fn(optimizer, key): ...      # an Optax optimizer, for each of --optimizers;
@@ -92,6 +102,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--strategy", choices=STRATEGIES, default="auto", help="how cells run (default: auto)")
     add("--chunk-size", type=parse_count, metavar="N", help="cells side by side, to bound memory")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--scheduler", metavar="ADDRESS", help="run on the workers of this Dask scheduler"
+    )
+    where.add_argument(
+        "--workers", type=parse_count, metavar="N", help="run on N processes of this machine"
+    )
     add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
     add("--resume", action="store_true", help="go on with the run in --out; no cell runs twice")
     add("--quiet", action="store_true", help="no progress bar")
@@ -115,7 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_listing())
         return 0
     try:
-        return _run(options)
+        with ExitStack() as stack:
+            return _run(options, stack)
     except UsageError as error:
         print(f"mu2-sweep: {error}", file=sys.stderr)
         return 2
@@ -124,10 +142,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     """Sweeps each optimizer, then writes and prints what there is."""
     start = time.perf_counter()
     plan = make_plan(options)
+    executor = stack.enter_context(open_executor(options))
+    stopped = ""
     results: dict[str, SweepResult] = {}
     status = 0
     for label, train in plan.trains.items():
@@ -141,15 +161,18 @@ def _run(options: argparse.Namespace) -> int:
                 resume=plan.folder / "journal" / f"{label}.jsonl",
                 label=label,
                 context={"task": plan.name, "radius": plan.radius},
+                executor=executor,
                 check=lambda outputs: _check_metric(options, outputs),
             )
-        except SweepInterrupted as interrupt:
-            status = 130
-            if interrupt.result.finished.any():
-                results[label] = interrupt.result
+        except (SweepInterrupted, ExecutorError) as stop:
+            status, stopped = 130, "interrupted"
+            if isinstance(stop, ExecutorError):
+                status, stopped = 1, f"{label}: the cluster was lost ({stop.__cause__!r})"
+            if stop.result is not None and stop.result.finished.any():
+                results[label] = stop.result
             break
         except KeyboardInterrupt:
-            status = 130
+            status, stopped = 130, "interrupted"
             break
         except JournalError as error:
             raise UsageError(str(error)) from error
@@ -163,10 +186,10 @@ def _run(options: argparse.Namespace) -> int:
         print(f"{label} done, {time.perf_counter() - start:.0f} s", file=sys.stderr)
     if results:
         _write(results, plan, options)
-    if status == 130:
+    if stopped:
         done = sum(int(result.finished.sum()) for result in results.values())
         print(
-            f"mu2-sweep: interrupted; {done} finished cells are kept in {plan.folder}; go on with "
+            f"mu2-sweep: {stopped}; {done} finished cells are kept in {plan.folder}; go on with "
             f"the same options and --out {plan.folder} --resume",
             file=sys.stderr,
         )

@@ -1,0 +1,62 @@
+"""What `sweep` refuses before anything runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from mu2_optax._checks import check_integer
+from mu2_optax.sweep._layout import STRATEGIES
+from mu2_optax.sweep._shipping import check_executor
+from mu2_optax.sweep._together import check_all_take_part, is_shared
+
+
+def check_context(context: Mapping[str, Any] | None) -> None:
+    """Requires what a file can hold, before anything is run and not when it is saved."""
+    try:
+        json.dumps(dict(context or {}), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`context` must hold strings, finite numbers, lists and dicts of them, got "
+            f"{context!r} ({error}); use `.item()` of a NumPy or JAX scalar."
+        ) from error
+
+
+def check_options(
+    strategy: str,
+    chunk_size: int | None,
+    devices: Sequence[jax.Device] | None,
+    minutes: float | None,
+    executor: Any,
+) -> Sequence[jax.Device] | None:
+    """The devices as a list; requires options that exist and go together."""
+    if strategy not in STRATEGIES:
+        raise ValueError(f"`strategy` must be one of {STRATEGIES}, got {strategy!r}.")
+    if chunk_size is not None:
+        check_integer("chunk_size", chunk_size, 1, "leave it out to run all at once.")
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"`minutes` must be positive or None, got {minutes!r}.")
+    if strategy == "python" and (chunk_size is not None or devices is not None):
+        raise ValueError(
+            "`chunk_size` and `devices` do not apply to strategy 'python', which runs one cell "
+            f"after another; got {chunk_size!r} and {devices!r}, leave them out."
+        )
+    if executor is not None:
+        check_executor(executor)
+        if devices is not None:
+            raise ValueError(
+                "`devices` are those of this process, and an `executor` runs the calls elsewhere, "
+                f"each on its worker's default device; got {devices!r}, leave it out."
+            )
+    if devices is None:
+        return None
+    listed = list(devices) if isinstance(devices, Sequence | np.ndarray) else [devices]
+    if not listed or not all(isinstance(device, jax.Device) for device in listed):
+        raise ValueError(f"`devices` must be devices such as jax.devices(), got {devices!r}.")
+    if len({device.platform for device in listed}) > 1 or len(set(listed)) < len(listed):
+        raise ValueError(f"`devices` must be distinct and of one kind, got {devices!r}.")
+    if is_shared(listed):
+        check_all_take_part(listed)
+    return listed

@@ -1,0 +1,167 @@
+"""What runs in an executor's worker: one call, by a program that the worker makes once."""
+
+import os
+import pickle
+import platform
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import Any
+
+from mu2_optax.sweep._compiled import CompiledProgram
+from mu2_optax.sweep._dask import in_the_main_thread_of_a_worker
+from mu2_optax.sweep._grid import Grid
+from mu2_optax.sweep._layout import Layout
+from mu2_optax.sweep._machine import describe_machine
+from mu2_optax.sweep._python import PythonProgram
+from mu2_optax.sweep._settings import Settings, under_settings
+from mu2_optax.sweep._threads import Block
+from mu2_optax.sweep._tracing import trace
+
+_LIMIT = 4  # programs, with their data, that a worker keeps
+_PROGRAMS: dict[str, "Made"] = {}
+_MAKING = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a worker needs to know of a sweep to run any of its blocks.
+
+    Attributes:
+      train: The function of a cell.
+      grid: The grid.
+      layout: What one call does.
+      settings: The settings of JAX that hold for the client.
+      fingerprint: That of the client's program, or None if it has none.
+    """
+
+    train: Callable[..., Any]
+    grid: Grid
+    layout: Layout
+    settings: Settings
+    fingerprint: str | None
+
+
+@dataclass(frozen=True)
+class Made:
+    """A program that has been made, the settings it runs under, and the machine it is on."""
+
+    program: CompiledProgram | PythonProgram
+    settings: Settings
+    machine: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What comes back from a worker.
+
+    Attributes:
+      worker: Which it is: machine, process and thread.
+      machine: What kind of machine it is on.
+      compile_seconds: What this call has taken to make the program, 0 if it was there.
+      values: What the program gave for the block.
+      error: Why it gave nothing.
+      fatal: Whether the error is not the cell's own, such as a module that is missing there.
+    """
+
+    worker: str
+    machine: dict[str, Any] = field(default_factory=dict)
+    compile_seconds: float = 0.0
+    values: Any = None
+    error: Exception | None = None
+    fatal: bool = False
+
+
+def run_block(sweep: str, digest: str, content: bytes | Path, block: Block) -> bytes:
+    """Runs one block of a sweep.
+
+    Whatever fails here comes back as a value, so that what the executor itself raises means that
+    the executor has failed.
+
+    Args:
+      sweep: A name of its own for each sweep: Dask takes two calls with equal arguments for one.
+      digest: The name of the packed task.
+      content: The packed task, or the file that holds it; looked at once per worker.
+      block: The block.
+
+    Returns:
+      The pickled `Reply`.
+    """
+    _ignore_interrupts()
+    worker = f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
+    start = time.perf_counter()
+    try:
+        made, fresh = _made(digest, content)
+    except Exception as error:
+        return pickle.dumps(Reply(worker, error=_portable(error, worker), fatal=True))
+    seconds = time.perf_counter() - start if fresh else 0.0
+    reply = Reply(worker, made.machine, seconds)
+    try:
+        with under_settings(made.settings):
+            reply = replace(reply, values=made.program.run(block))
+    except Exception as error:
+        reply = replace(reply, error=_portable(error, worker))
+    try:
+        return pickle.dumps(reply)
+    except Exception as error:  # what `train` has returned is nothing that goes anywhere
+        return pickle.dumps(replace(reply, values=None, error=_portable(error, worker), fatal=True))
+
+
+def _made(digest: str, content: bytes | Path) -> tuple[Made, bool]:
+    """The program of a task, and whether it was made just now."""
+    with _MAKING:
+        found = _PROGRAMS.pop(digest, None)
+        made = _PROGRAMS[digest] = found or _make(content)  # now the youngest
+        while len(_PROGRAMS) > _LIMIT:
+            _PROGRAMS.pop(next(iter(_PROGRAMS)))
+    return made, found is None
+
+
+def _make(content: bytes | Path) -> Made:
+    """Loads a task, traces and compiles it; refuses what is not the client's program."""
+    task: Task = pickle.loads(content if isinstance(content, bytes) else content.read_bytes())
+    with under_settings(task.settings):
+        program = (
+            PythonProgram(task.train, task.grid)
+            if task.layout.strategy == "python"
+            else CompiledProgram(trace(task.train, task.grid), task.grid, task.layout)
+        )
+        if program.fingerprint() != task.fingerprint:
+            raise RuntimeError(
+                "`train` must be the same program on client and worker, but there it, the data "
+                "that it reads or the version of JAX is another one; install the same on both, and "
+                "let both read the same files."
+            )
+        program.compile()
+        return Made(program, task.settings, describe_machine(None))
+
+
+def _portable(error: Exception, worker: str) -> Exception:
+    """The error, or one of its text where it cannot be pickled; where it was raised, as a note."""
+    trace_back = "".join(traceback.format_exception(error)).rstrip()
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception:
+        copy = None
+    if type(copy) is not type(error):
+        copy = RuntimeError(f"{type(error).__name__}: {error}")
+    copy.__notes__ = [f"raised in the worker {worker}:\n{trace_back}"]
+    return copy
+
+
+@cache
+def _ignore_interrupts() -> None:
+    """Leaves Ctrl-C to the client: a terminal sends it to the processes that it started too."""
+    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    if parent_process() is None:
+        return
+    if threading.current_thread() is threading.main_thread():
+        ignore()
+    else:
+        in_the_main_thread_of_a_worker(ignore)

@@ -1,0 +1,55 @@
+"""One of two processes that sweep together.
+
+python sweep_as_one_of_two.py PROCESS PORT FOLDER [minutes | interrupt]
+"""
+
+import os
+import pathlib
+import signal
+import sys
+
+import jax
+import numpy as np
+from sweep.conftest import make_logistic
+
+from mu2_optax.sweep import SweepInterrupted, sweep
+from mu2_optax.sweep._outcomes import Outcomes
+
+RATES = np.logspace(-3, 1, 8)
+SEEDS = 6
+CHUNKS = {"strategy": "vmap", "chunk_size": 1, "progress": False}  # on each device: 6 calls
+
+
+def press_ctrl_c_after(cells):
+    """Ctrl-C in this process alone, while a call's cells are being recorded."""
+    add = Outcomes.add
+
+    def adding(self, finished):
+        before = len(self.cells)
+        add(self, finished)
+        if before < cells <= len(self.cells):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    Outcomes.add = adding
+
+
+def main(process, port, folder, what=""):
+    jax.distributed.initialize(f"127.0.0.1:{port}", num_processes=2, process_id=int(process))
+    assert (jax.process_count(), jax.local_device_count(), jax.device_count()) == (2, 4, 8)
+    own = pathlib.Path(folder, process)  # nothing says that the processes share a disk
+    own.mkdir(exist_ok=True)
+    options = CHUNKS | {"devices": jax.devices(), "resume": own / "j.jsonl"}
+    if what == "minutes":  # of one process alone
+        options["minutes"] = 1e-9 if process == "1" else 60
+    if what == "interrupt" and process == "1":
+        press_ctrl_c_after(10)
+    try:
+        result = sweep(make_logistic(), RATES, SEEDS, **options)
+    except SweepInterrupted as interrupt:
+        result = interrupt.result
+        (own / "interrupted").touch()
+    result.save(own / "result.json")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
