@@ -41,7 +41,7 @@ PUBLIC = {
     """,
     "mu2_optax.nnx": "recalibrate value_and_grad",
     "mu2_optax.linen": "TrainState recalibrate value_and_grad",
-    "mu2_optax.checkpoint": "from_bytes",
+    "mu2_optax.checkpoint": "Sealed from_bytes seal unseal",
     "mu2_optax.sweep": """
         Data ExecutorError LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted
         SweepResult load_digits load_mnist load_results lr_sensitivity merge merge_results

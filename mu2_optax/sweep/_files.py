@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mu2_optax.sweep._cells import Fields, assemble
+from mu2_optax.sweep._disk import check_beside, is_sealed, seal, write_atomically, write_beside
 from mu2_optax.sweep._grid import SEED
 
-FORMAT = "mu2_optax.sweep/1"
+FORMAT = "mu2_optax.sweep/2"
+_UNSEALED_FORMAT = "mu2_optax.sweep/1"  # of version 0.1, without a checksum
 _OPTIMIZER, _ERROR = "optimizer", "error"
 _SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
@@ -27,8 +27,10 @@ def write_fields(results: Sequence[Fields], path: str | Path) -> None:
       results: The fields of each result.
       path: A file name that ends in ``.json`` or ``.csv``.
     """
-    suffix = _suffix(path)
-    write_atomically(path, (_to_json if suffix == ".json" else _to_csv)(results))
+    if _suffix(path) == ".json":
+        write_atomically(path, _to_json(results))
+    else:
+        write_beside(path, _to_csv(results))  # a table has no place for a checksum
 
 
 def read_fields(path: str | Path) -> list[Fields]:
@@ -41,33 +43,27 @@ def read_fields(path: str | Path) -> list[Fields]:
       The fields of each result.
 
     Raises:
-      ValueError: If the file is not one of ours.
+      ValueError: If the file is not one of ours, or not what was written.
     """
     suffix = _suffix(path)
-    text = Path(path).read_text(encoding="utf-8")
+    content = Path(path).read_bytes()
+    if suffix == ".csv":
+        check_beside(path, content)
     try:
+        text = content.decode()
         return _from_json(text) if suffix == ".json" else _from_csv(text)
-    except (KeyError, TypeError, ValueError, StopIteration) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        csv.Error,
+    ) as error:
         raise ValueError(
-            f"{path} is not a result of a sweep ({error}); load a file written by `save_results`."
+            f"{path} is not a result of a sweep, or damaged ({error}); load a file written by "
+            "`save_results`."
         ) from error
-
-
-def write_atomically(path: str | Path, text: str) -> None:
-    """Replaces a file by a new one, so that readers see the old or the new, never a part."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def encode(value: Any) -> Any:
@@ -104,13 +100,16 @@ def _to_json(results: Sequence[Fields]) -> str:
         }
         for result in results
     ]
-    return json.dumps({"format": FORMAT, "results": entries}, allow_nan=False) + "\n"
+    document = {"format": FORMAT, "results": entries}
+    return seal(json.dumps(document, allow_nan=False)) + "\n"
 
 
 def _from_json(text: str) -> list[Fields]:
     document = json.loads(text)
-    if document["format"] != FORMAT:
+    if document["format"] not in (FORMAT, _UNSEALED_FORMAT):
         raise ValueError(f"format {document['format']!r} instead of {FORMAT!r}")
+    if document["format"] == FORMAT and not is_sealed(text.removesuffix("\n")):
+        raise ValueError("its checksum is not that of its content")
     return [
         {
             "metrics": {
@@ -150,7 +149,9 @@ def _to_csv(results: Sequence[Fields]) -> str:
 
 
 def _from_csv(text: str) -> list[Fields]:
-    reader = csv.DictReader(io.StringIO(text))
+    if not text.endswith("\n"):
+        raise ValueError("its last line is cut off")
+    reader = csv.DictReader(io.StringIO(text), strict=True)
     names = list(reader.fieldnames or [])
     if names[:1] != [_OPTIMIZER] or SEED not in names:
         raise ValueError(f"the columns must start with {_OPTIMIZER!r} and include {SEED!r}")
@@ -158,6 +159,8 @@ def _from_csv(text: str) -> list[Fields]:
     metrics = [name for name in names[names.index(SEED) + 1 :] if name != _ERROR]
     rows: dict[str, list[dict[str, str]]] = {}
     for row in reader:
+        if None in row or None in row.values():
+            raise ValueError(f"line {reader.line_num} has not one value for each column")
         rows.setdefault(row[_OPTIMIZER], []).append(row)
     results = []
     for label, group in rows.items():

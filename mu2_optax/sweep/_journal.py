@@ -1,7 +1,9 @@
 """An append-only record of finished cells, so that a killed sweep goes on where it was."""
 
+import io
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from mu2_optax.sweep._disk import is_sealed, naming, seal
 from mu2_optax.sweep._files import decode, encode
 from mu2_optax.sweep._grid import Grid
 
-FORMAT = "mu2_optax.journal/2"
+FORMAT = "mu2_optax.journal/3"
 
 # The metrics of a cell, and its error if it failed.
 Outcome = tuple[dict[str, npt.NDArray[Any]], str | None]
@@ -28,10 +31,11 @@ class JournalError(ValueError):
 class Journal:
     """One JSON line per finished cell, after a line that says which sweep it is.
 
-    A line is written and flushed to disk before the cell counts as finished. A last line that was
-    cut off by a kill is dropped when the file is opened again. Where the metrics' shapes are known
-    only when a cell has finished, a line of their own tells them. A new file is made by the first
-    line that goes into it.
+    A line is written and flushed to disk before the cell counts as finished. Each has a checksum.
+    When the file is opened again, a last line that was cut off by a kill is dropped and one that
+    is damaged is left out, with a warning; their cells run again. Where the metrics' shapes are
+    known only when a cell has finished, a line of their own tells them. A new file is made by the
+    first line that goes into it.
 
     Args:
       path: The file; it is read if it exists.
@@ -42,7 +46,7 @@ class Journal:
       program: The fingerprint of what computes a cell, or None if it has none.
 
     Raises:
-      JournalError: If the file belongs to another sweep.
+      JournalError: If the file belongs to another sweep, or is no journal.
     """
 
     def __init__(
@@ -93,44 +97,66 @@ class Journal:
         self.cells.update(outcomes)
 
     def _append(self, *lines: Mapping[str, Any]) -> None:
-        header, self._header = self._header, None
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        items = (header, *lines) if header else lines
-        text = "".join(json.dumps(item, allow_nan=False) + "\n" for item in items)
-        with self._path.open("ab", buffering=0) as file:  # in one piece, beside another process
-            file.write(text.encode())
-            os.fsync(file.fileno())
+        items = (self._header, *lines) if self._header else lines
+        content = "".join(map(_line, items)).encode()
+        with naming(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab", buffering=0) as file:  # in one piece, beside another process
+                _write(file, content)
+        self._header = None
 
     def _read(self, header: dict[str, Any]) -> None:
         """Reads the cells of an earlier run, if there was one."""
         content = self._path.read_bytes() if self._path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            with self._path.open("r+b") as file:
-                file.truncate(len(whole))
-        if not whole:
+        if not content:
             return
-        try:
-            first, *lines = (json.loads(line) for line in whole.splitlines())
-            if not isinstance(first, dict) or first.get("format") != FORMAT:
-                raise ValueError(f"its first line is not a header of {FORMAT}")
-        except ValueError as error:
-            raise JournalError(
-                f"{self._path} is not the journal of a sweep ({error}); choose another file."
-            ) from error
+        *lines, cut_off = content.split(b"\n")
+        if lines:
+            self._check_header(lines[0], header)
+            self._header = None
+        elif not _line(header).encode().startswith(content):
+            raise self._no_journal()
+        damaged = [number for number, line in enumerate(lines, 1) if not self._take(line, header)]
+        if damaged:
+            self._say(f"line {', '.join(map(str, damaged))} is damaged and left out")
+        if cut_off:
+            with self._path.open("r+b") as file:
+                file.truncate(len(content) - len(cut_off))
+            self._say("its last line was cut off and is dropped")
+
+    def _check_header(self, line: bytes, header: dict[str, Any]) -> None:
+        first = _opened(line)
+        if first is None or first.get("format") != FORMAT:
+            raise self._no_journal()
         self._compare(first, header)
-        self._header = None
-        for line in lines:
-            if "format" in line:  # of a process that began at the same time
-                self._compare(line, header)
-            elif "cell" in line:
-                point, seed = line["cell"]
-                self.cells[point, seed] = self._outcome(line)
-            else:
-                self.outputs = {
-                    name: jax.ShapeDtypeStruct(shape, np.dtype(dtype))
-                    for name, (dtype, shape) in line["metrics"].items()
-                }
+
+    def _take(self, line: bytes, header: dict[str, Any]) -> bool:
+        """Takes what a line says; False if that cannot be known."""
+        item = _opened(line)
+        if item is None:
+            return False
+        if "format" in item:  # the first line, and that of a process that began at the same time
+            self._compare(item, header)
+        elif "cell" in item:
+            if "metrics" in item and self.outputs is None:  # the line that told them is damaged
+                return False
+            point, seed = item["cell"]
+            self.cells[point, seed] = self._outcome(item)
+        else:
+            self.outputs = {
+                name: jax.ShapeDtypeStruct(shape, np.dtype(dtype))
+                for name, (dtype, shape) in item["metrics"].items()
+            }
+        return True
+
+    def _say(self, what: str) -> None:
+        warnings.warn(f"{self._path}: {what}; what is missing runs again.", stacklevel=2)
+
+    def _no_journal(self) -> JournalError:
+        return JournalError(
+            f"{self._path} is not the journal of a sweep, or its first line is damaged: it is no "
+            f"header of {FORMAT}; choose another file."
+        )
 
     def _compare(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
         """Requires a recorded header to be that of this sweep."""
@@ -155,6 +181,29 @@ class Journal:
             name: np.asarray(decode(line["metrics"][name]), dtype=np.dtype(out.dtype))
             for name, out in (self.outputs or {}).items()
         }, None
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    return seal(json.dumps(item, allow_nan=False)) + "\n"
+
+
+def _opened(line: bytes) -> dict[str, Any] | None:
+    """What a line says, or None if it is not as it was written."""
+    text = line.decode(errors="replace")
+    return json.loads(text) if is_sealed(text) else None
+
+
+def _write(file: io.FileIO, content: bytes) -> None:
+    """Appends all or nothing: on a full disk a part may have been written before the error."""
+    written = 0
+    try:
+        while written < len(content):
+            written += file.write(content[written:])
+        os.fsync(file.fileno())
+    except OSError:
+        if written and file.tell() == os.fstat(file.fileno()).st_size:  # nobody else came after it
+            file.truncate(file.tell() - written)
+        raise
 
 
 def _describe(outputs: Outputs) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mu2_optax.sweep import SweepResult, load_results, merge, merge_results, save_results, sweep
-from mu2_optax.sweep._files import write_atomically
+from mu2_optax.sweep._disk import write_atomically
 
 
 def make_result(rates=(0.1, 1.0), seeds=(0, 1), label="a", offset=0.0, unfinished=()):

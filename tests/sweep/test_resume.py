@@ -46,7 +46,8 @@ def test_resuming_runs_only_what_is_missing_and_gives_the_same_result(tmp_path):
     whole = sweep(train, RATES, 2, strategy="loop", progress=False, resume=path)
     cut(path, 1 + 4, '{"cell": [0,')  # the header, 4 cells, and a line cut off by a kill
     train, calls = counted()
-    again = sweep(train, RATES, 2, strategy="loop", progress=False, resume=path)
+    with pytest.warns(UserWarning, match="j.jsonl: its last line was cut off and is dropped"):
+        again = sweep(train, RATES, 2, strategy="loop", progress=False, resume=path)
     assert len(calls) == 2
     for name in whole.metrics:
         np.testing.assert_array_equal(again.metrics[name], whole.metrics[name])
@@ -175,7 +176,9 @@ def test_the_same_function_is_known_again_in_another_process(tmp_path):
     assert len((tmp_path / "j.jsonl").read_text().splitlines()) == 2
 
 
-@pytest.mark.parametrize("content", ["hello\n", "[1]\n", '{"format": "x"}\n'])
+@pytest.mark.parametrize(
+    "content", ["hello\n", "[1]\n", '{"format": "x"}\n', "hello", "hello\nand more"]
+)
 def test_a_file_that_is_no_journal_is_refused(tmp_path, content):
     path = tmp_path / "j.jsonl"
     path.write_text(content)

@@ -137,6 +137,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"mu2-sweep: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # of a file of the run, such as a full disk
+        print(
+            f"mu2-sweep: {error}; finished cells are kept in the journal: make room, and go on "
+            "with the same options and --resume",
+            file=sys.stderr,
+        )
+        return 1
     except KeyboardInterrupt:
         print("mu2-sweep: interrupted before a cell had finished", file=sys.stderr)
         return 130
@@ -151,6 +158,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     results: dict[str, SweepResult] = {}
     status = 0
     for label, train in plan.trains.items():
+        journal = plan.folder / "journal" / f"{label}.jsonl"
         try:
             results[label] = run_grid(
                 train,
@@ -158,7 +166,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
                 strategy=options.strategy,
                 chunk_size=options.chunk_size,
                 progress=not options.quiet,
-                resume=plan.folder / "journal" / f"{label}.jsonl",
+                resume=journal,
                 label=label,
                 context={"task": plan.name, "radius": plan.radius},
                 executor=executor,
@@ -178,7 +186,9 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
             raise UsageError(str(error)) from error
         except UsageError:
             raise
-        except Exception:  # of the task's own code; the other optimizers may still work
+        except Exception as error:  # of the task's own code; the other optimizers may still work
+            if isinstance(error, OSError) and error.filename == str(journal):
+                raise
             traceback.print_exc()
             print(f"mu2-sweep: {label} failed", file=sys.stderr)
             status = 1

@@ -1,0 +1,167 @@
+"""What can be shown of accelerators without one: the programs that their compilers would be given.
+
+Lowering for a TPU or a GPU needs neither. What the compilers make of it, and how fast that is, is
+not seen here.
+"""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax import export
+from problems import full_precision
+from test_contract import BATCHES, every_optimizer, start, step
+
+import mu2_optax
+
+# Whatever leaves the device: transfers, and calls of code that is not in the program.
+HOST = re.compile(r"stablehlo\.(?:infeed|outfeed|send|recv|custom_call)\b")
+
+
+def exported(function, *arguments, platforms=("tpu", "cuda")):
+    """The StableHLO of a function for other platforms than this one."""
+    return export.export(jax.jit(function), platforms=platforms)(*arguments).mlir_module()
+
+
+def step_for_accelerators(case):
+    """The StableHLO of a step of an optimizer, for params of shapes (4,) and (2, 1)."""
+    tx = case.make(case.rate)
+    params = jax.eval_shape(start)
+    state = jax.eval_shape(tx.init, params)
+    return exported(functools.partial(step, tx), params, state, BATCHES[0])
+
+
+@every_optimizer
+def test_each_step_is_lowered_for_tpu_and_gpu(case):
+    text = step_for_accelerators(case)
+    assert "stablehlo." in text
+    assert not HOST.findall(text)
+    assert "f64" not in text
+
+
+@pytest.mark.slow
+@every_optimizer
+def test_where_float64_is_allowed_only_numbers_have_it(case):
+    """Weights, and what is known of each tensor; not what has the size of the params."""
+    with full_precision("float64"):
+        assert not re.findall(r"tensor<(?:4|2x1)xf64>", step_for_accelerators(case))
+
+
+def test_a_call_of_the_host_would_be_seen():
+    def calls(x):
+        return jax.pure_callback(np.sin, x, x)
+
+    with pytest.raises(ValueError, match="platform"):  # the backend here is no TPU
+        exported(calls, jnp.ones(3), platforms=["tpu"])
+    assert HOST.findall(jax.jit(calls).lower(jnp.ones(3)).as_text())
+
+
+# One step of μ²-SGD on least squares, with one parameter: a matrix of a shape of its own.
+SHAPE, BATCH = (784, 10), 64
+GRADIENTS = 2
+
+
+def least_squares(x, batch):
+    features, targets = batch
+    return jnp.mean((features @ x - targets) ** 2)
+
+
+grad_fn = jax.grad(least_squares)
+
+
+def one_step(tx, x, state, batch):
+    grads = grad_fn(x, batch)
+    updates, state = tx.update(grads, state, x, grad_fn=grad_fn, batch=batch)
+    return optax.apply_updates(x, updates), state
+
+
+def arguments(tx):
+    x = jnp.zeros(SHAPE)
+    return x, tx.init(x), (jnp.ones((BATCH, SHAPE[0])), jnp.ones((BATCH, SHAPE[1])))
+
+
+ELEMENTWISE = {
+    f"stablehlo.{name}" for name in ("add", "subtract", "multiply", "divide", "broadcast_in_dim")
+}
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_a_step_is_two_gradients_and_one_pass_over_the_params(platform):
+    """From the gradients on there is elementwise arithmetic alone, which needs one pass.
+
+    It reads x, d, w and the gradients at x and at the last point, and writes the new x, d and w;
+    the new last point is the old x, which is returned as it came.
+    """
+    tx = mu2_optax.mu2_sgd(0.1)
+    traced = jax.jit(functools.partial(one_step, tx)).trace(*arguments(tx))
+    module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+    main = next(f for f in module.body.operations if f.name.value == "main")
+    *operations, returned = main.regions[0].blocks[0].operations
+    of_params = lambda value: str(value.type) == "tensor<{}x{}xf32>".format(*SHAPE)
+    large = [op for op in operations if any(map(of_params, op.results))]
+    update = [op for op in large if op.operation.name in ELEMENTWISE]
+    # The gradients are products with the batch, forward and backward, in this one program.
+    names = [op.operation.name for op in operations]
+    assert names.count("stablehlo.dot_general") == 2 * GRADIENTS
+    gradients = [op.results[0] for op in large if op not in update]
+    assert len(gradients) == GRADIENTS
+    made = {op.results[0] for op in update}
+    read = {value for op in update for value in op.operands if of_params(value)} - made
+    x, last_point, d, w = filter(of_params, main.regions[0].blocks[0].arguments)
+    assert read == {x, d, w, *gradients}
+    assert last_point not in read
+    new_x, new_last_point, new_d, new_w = filter(of_params, returned.operands)
+    assert new_last_point == x
+    assert len({new_x, new_d, new_w} & made) == 3
+
+
+NO_TRAFFIC = {"parameter", "tuple", "get-tuple-element", "bitcast", "constant"}
+
+
+def traffic(tx, *, donated=(), state_first=False):
+    """Params-sized reads, writes, and copies among them, in the program that is compiled here.
+
+    What XLA fuses is one operation of the entry computation; its operands are read from memory and
+    its results are written there.
+    """
+
+    def ordered(*arguments):
+        params, state = one_step(tx, *arguments)
+        return (state, params) if state_first else (params, state)
+
+    text = jax.jit(ordered, donate_argnums=donated).lower(*arguments(tx)).compile().as_text()
+    operation = re.compile(r"^\s*(?:ROOT )?(%[\w.-]+) = (\S+) ([\w-]+)\((.*?)\)(?:,|$)", re.M)
+    entry = operation.findall(text[text.index("ENTRY") :])
+    of_params = {name for name, kind, *_ in entry if kind.startswith("f32[{},{}]".format(*SHAPE))}
+    working = [line for line in entry if line[2] not in NO_TRAFFIC]
+    reads = [name for *_, operands in working for name in re.findall(r"%[\w.-]+", operands)]
+    writes = [(name, kind) for name, _, kind, _ in working if name in of_params]
+    return (
+        sum(name in of_params for name in reads),
+        len(writes),
+        sum(kind.startswith("copy") for _, kind in writes),
+    )
+
+
+def test_the_program_that_is_compiled_here_has_a_pass_for_each_result():
+    """XLA's compiler for CPUs gives a fusion one result: d, then w, then x."""
+    gradients = (2, 2)  # read x and the last point, write two gradients
+    passes = (3 + 2 + 2, 3)  # d from d and both gradients, w from w and d, x from x and w
+    copies = (1, 1)  # the last point, where the caller keeps his params
+    needed = tuple(map(sum, zip(gradients, passes, copies, strict=True)))
+    assert traffic(mu2_optax.mu2_sgd(0.1)) == (*needed, 1)
+
+
+def test_a_donated_step_that_returns_the_state_first_copies_nothing():
+    """JAX gives the buffers of what is donated to the results in their order.
+
+    The first params-sized result gets the buffer of the params. If it is the new last point, which
+    is the old params, nothing has to be moved; if it is the new params, the old ones do.
+    """
+    tx = mu2_optax.mu2_sgd(0.1)
+    assert traffic(tx, donated=(0, 1), state_first=True) == (2 + 7, 2 + 3, 0)
+    assert traffic(tx, donated=(0, 1))[2] > 0

@@ -1,0 +1,116 @@
+"""Files that were cut off, or in which a bit has flipped, are refused or said to be damaged."""
+
+import ast
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from flax import serialization
+from jax.sharding import NamedSharding, PartitionSpec
+
+import mu2_optax
+from mu2_optax import checkpoint
+
+ROOT = pathlib.Path(mu2_optax.__file__).parents[1]
+
+LEAVES = [
+    np.float32([[1.5, -2.0], [0.0, 3.0]]),
+    np.float16([1.0, 2.0]),
+    jnp.ones(5, jnp.bfloat16),
+    np.int32(7),
+    np.arange(6, dtype=np.int8),
+    np.array([True, False]),
+    np.complex64([1 + 2j, 3 - 1j]),
+]
+
+
+def words(leaf):
+    """The bits of a leaf, as Python's integers: an oracle that knows nothing of JAX."""
+    leaf = np.asarray(leaf)
+    width = min(leaf.dtype.itemsize, 4)
+    return np.frombuffer(leaf.tobytes(), f"<u{width}").tolist()
+
+
+@pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if np.asarray(leaf).dtype.kind != "c"])
+def test_a_checksum_is_the_weighted_sum_of_the_words(leaf):
+    expected = sum((2 * i + 1) * word for i, word in enumerate(words(leaf))) % 2**32
+    assert checkpoint.seal(leaf).sums.tolist() == [expected]
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: str(np.asarray(leaf).dtype))
+def test_every_single_flipped_bit_is_found(leaf):
+    sealed = checkpoint.seal({"a": jnp.zeros(3), "leaf": leaf})
+    assert checkpoint.unseal(sealed) is sealed.tree
+    whole = np.asarray(leaf)
+    bits = np.unpackbits(np.frombuffer(whole.tobytes(), np.uint8))
+    for place in range(0, len(bits), 8 if whole.dtype == bool else 3):
+        place += 7 if whole.dtype == bool else 0  # the other bits of a truth value say nothing
+        flipped = bits.copy()
+        flipped[place] ^= 1
+        damaged = np.frombuffer(np.packbits(flipped).tobytes(), whole.dtype).reshape(whole.shape)
+        with pytest.raises(ValueError, match=r"^run/3 is damaged: .* is at \['leaf'\]"):
+            checkpoint.unseal(sealed._replace(tree={"a": jnp.zeros(3), "leaf": damaged}), "run/3")
+
+
+def test_sharded_leaves_have_the_same_sums():
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    leaf = jnp.arange(64.0).reshape(4, 16) ** 2
+    sharded = jax.device_put(leaf, NamedSharding(mesh, PartitionSpec(None, "data")))
+    assert checkpoint.seal(sharded).sums == checkpoint.seal(leaf).sums
+
+
+def test_sums_of_another_tree_are_refused():
+    sealed = checkpoint.seal([jnp.ones(2)])
+    with pytest.raises(ValueError, match="has 1 checksums for 2 leaves"):
+        checkpoint.unseal(sealed._replace(tree=[jnp.ones(2), jnp.ones(2)]))
+
+
+def state():
+    params = {"w": jnp.arange(2048.0).reshape(64, 32)}
+    return checkpoint.seal(mu2_optax.mu2_sgd(0.1).init(params))
+
+
+def test_flax_bytes_that_are_cut_off_are_refused():
+    encoded = serialization.to_bytes(state())
+    for size in range(0, len(encoded), len(encoded) // 20):
+        with pytest.raises(ValueError, match=r"is cut off, damaged|of `target`"):
+            checkpoint.from_bytes(state(), encoded[:size])
+
+
+def flipped(path, place, bit=6):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def test_a_bit_that_orbax_does_not_notice_is_found(tmp_path):
+    folder = tmp_path / "checkpoint"
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(folder, state())
+        checkpointer.wait_until_finished()
+        largest = max((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+        restore = lambda: checkpointer.restore(folder, jax.eval_shape(state))
+        checkpoint.unseal(restore(), folder)
+        flipped(largest, largest.stat().st_size // 2)
+        restored = restore()  # without a word
+    with pytest.raises(ValueError, match=r"checkpoint is damaged: .*w"):
+        checkpoint.unseal(restored, folder)
+
+
+UNSAFE = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+
+
+@pytest.mark.parametrize("folder", ["mu2_optax", "examples", "benchmarks"])
+def test_nothing_unpickles(folder):
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in getattr(node, "names", [])]
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & UNSAFE, path
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                assert node.value.value is False, path
