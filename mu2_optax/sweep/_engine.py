@@ -16,7 +16,7 @@ from mu2_optax.sweep._compiled import CompiledProgram
 from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._journal import Outputs
 from mu2_optax.sweep._layout import STRATEGIES
-from mu2_optax.sweep._machine import describe_machine
+from mu2_optax.sweep._machine import describe_machine, describe_versions
 from mu2_optax.sweep._memory import explain_out_of_memory, is_out_of_memory
 from mu2_optax.sweep._outcomes import Outcomes
 from mu2_optax.sweep._progress import Progress
@@ -87,7 +87,7 @@ def run_grid(
             "block": [layout.seeds, layout.points],
             "compile_seconds": 0.0,
             "run_seconds": 0.0,
-            "jax": jax.__version__,
+            "versions": describe_versions(),
             "machine": describe_machine(devices),
             "context": dict(context or {}),
         }
