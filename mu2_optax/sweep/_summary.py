@@ -60,6 +60,11 @@ class Summary:
     tolerance: float
     widest: str | None
 
+    @property
+    def reach(self) -> str:
+        """The tolerance, to be read."""
+        return rate_text(float(f"{self.tolerance:.2g}"))
+
 
 def summarize(
     results: Mapping[str, SweepResult],

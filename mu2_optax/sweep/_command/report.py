@@ -36,7 +36,7 @@ def table(results: Mapping[str, SweepResult], metric: str, mode: Mode) -> str:
         body = "".join(cell.rjust(w) for cell, w in zip(cells, columns, strict=True))
         lines.append(f"{mark}{label.ljust(names - 2)}{body}")
     lines.append(
-        f"plateau: decades of rates within {rate_text(summary.tolerance)} of the table's best;\n"
+        f"plateau: decades of rates within {summary.reach} of the table's best;\n"
         "ratio: largest to smallest rate whose distance from a perfect score is at most twice the\n"
         "row's best; *: widest plateau."
     )

@@ -143,7 +143,7 @@ def _headline(metric: str, summary: Summary) -> str:
     plateau = summary.rows[summary.widest].plateau
     assert plateau is not None  # the widest one
     best = f"the best {name}, {number_text(summary.best)}"
-    reach = f"within {rate_text(summary.tolerance)} of {best}"
+    reach = f"within {summary.reach} of {best}"
     if plateau.value == 0:
         return f"No two neighbouring learning rates are {reach}: the learning rate decides."
     who = f"<b>{escape(summary.widest)}</b>" if summary.widest else "This sweep"

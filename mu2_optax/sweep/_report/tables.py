@@ -27,7 +27,7 @@ def table(results: Mapping[str, SweepResult], metric: str, summary: Summary) -> 
         f'<div class="scroll"><table><thead><tr><th></th>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
         f'<p class="facts">Means over seeds. <span class="near">Shaded</span>: within '
-        f"{rate_text(summary.tolerance)} of the table's best; div: a seed diverged; --: not "
+        f"{summary.reach} of the table's best; div: a seed diverged; --: not "
         f"finished.{star}</p>"
     )
 
@@ -38,7 +38,7 @@ def meanings(metric: str, mode: Mode, summary: Summary) -> str:
     perfect = "0" if mode == "min" else "1"
     told = {
         "plateau": "The width, in decades, of the widest run of neighbouring learning rates whose "
-        f"{name} is within {rate_text(summary.tolerance)} of the best in the table; 3.0 means that "
+        f"{name} is within {summary.reach} of the best in the table; 3.0 means that "
         "the learning rate may be wrong by a factor of a thousand.",
         "ratio": "The largest over the smallest learning rate whose distance from a perfect score "
         f"({perfect}, or the best seen if that is better) is at most twice the row's own best: how "
