@@ -3,7 +3,7 @@
 import json
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from math import inf
 from pathlib import Path
@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from mu2_optax.sweep._compiled import CompiledProgram
-from mu2_optax.sweep._grid import Grid
+from mu2_optax.sweep._grid import SEED, Grid
 from mu2_optax.sweep._journal import Outputs
 from mu2_optax.sweep._layout import STRATEGIES
 from mu2_optax.sweep._machine import describe_machine, describe_versions
@@ -22,7 +22,7 @@ from mu2_optax.sweep._outcomes import Outcomes
 from mu2_optax.sweep._progress import Progress
 from mu2_optax.sweep._python import PythonProgram
 from mu2_optax.sweep._result import SweepResult
-from mu2_optax.sweep._threads import cells_of, cover, run_blocks
+from mu2_optax.sweep._threads import Block, cells_of, cover, run_blocks
 
 Program = CompiledProgram | PythonProgram
 
@@ -121,26 +121,45 @@ def _run_cells(
     program.compile()
     compiled = time.perf_counter()
     info["compile_seconds"] = round(compiled - start, 4)
-    bar.note("")
     alone = layout.strategy in ("loop", "python") and layout.devices is None
     may_fail = int(np.prod(grid.shape)) - 1 if alone else 0  # if all fail, that is an error
+    started = _noting(todo, grid, bar)
     try:
         for block, values, error in run_blocks(
-            program.run, todo, layout.workers, may_fail, deadline
+            program.run, started, layout.workers, may_fail, deadline
         ):
             before = len(outcomes.cells)
             if error is not None:  # of a block that is a single cell
                 (cell,) = cells_of(block)
                 reason = _in_a_line(error)
+                bar.clear()
                 warnings.warn(f"the cell {grid.describe(*cell)} failed: {reason}", stacklevel=4)
                 outcomes.add(cell, {}, reason)
             else:
                 for cell, metrics in program.unpack(block, values):
                     if cell not in outcomes.cells:
                         outcomes.add(cell, metrics)
-            bar.advance(len(outcomes.cells) - before)
+            bar.advance(len(outcomes.cells) - before, _cells_in_words(grid, block))
     finally:
         info["run_seconds"] = round(time.perf_counter() - compiled, 4)
+
+
+def _noting(todo: Iterable[Block], grid: Grid, bar: Progress) -> Iterator[Block]:
+    """The blocks, each noted as it is started."""
+    for block in todo:
+        bar.start(_cells_in_words(grid, block))
+        yield block
+
+
+def _cells_in_words(grid: Grid, block: Block) -> str:
+    """The cells of a block: ``learning rate 0.1 to 10, seed 0``."""
+    seeds, points = block
+    columns = [*grid.points[points].T, grid.seeds[seeds]]
+    ranges = [(values.min(), values.max()) for values in columns]
+    return ", ".join(
+        f"{name.replace('_', ' ')} {low:g}" + (f" to {high:g}" if high > low else "")
+        for name, (low, high) in zip([*grid.axes, SEED], ranges, strict=True)
+    )
 
 
 def _in_a_line(error: Exception) -> str:

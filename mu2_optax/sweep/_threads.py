@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from math import ceil, inf
@@ -40,7 +40,7 @@ def cells_of(block: Block) -> list[tuple[int, int]]:
 
 def run_blocks(
     run: Callable[[Block], Any],
-    todo: Sequence[Block],
+    todo: Iterable[Block],
     workers: int,
     may_fail: int,
     deadline: float = inf,
@@ -52,7 +52,7 @@ def run_blocks(
 
     Args:
       run: Runs one block.
-      todo: The blocks.
+      todo: The blocks, each taken when it is to be started.
       workers: How many threads run blocks at once; 0 to run them one after another in this thread.
       may_fail: How many may fail without taking the others with them.
       deadline: When to start no further block, by ``time.monotonic``.

@@ -96,7 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--chunk-size", type=parse_count, metavar="N", help="cells side by side, to bound memory")
     add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
     add("--resume", action="store_true", help="go on with the run in --out; no cell runs twice")
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="show no progress")
     add("--list", action="store_true", help="list tasks, optimizers and metrics, and exit")
     add("--version", action="version", version=f"mu2-optax {mu2_optax.__version__}")
     return parser
