@@ -202,8 +202,8 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     diverged = sum(int(result.diverged().sum()) for result in results.values())
     total = sum(int(result.finished.sum()) for result in results.values())
     print(
-        f"{total} cells, {diverged} diverged. report.html (open it in a browser), sweep.png, "
-        f"results.json, results.csv: in {plan.folder}"
+        f"{total} cells, {diverged} diverged. In {plan.folder}:\n"
+        "report.html (open it in a browser), sweep.png, results.json, results.csv"
     )
 
 

@@ -47,4 +47,4 @@ def _cells(row: Row) -> list[str]:
     values = [number_text(*cell) for cell in zip(row.means, row.finished, strict=True)]
     if row.plateau is None or row.stable is None:
         return [*values, "--", "--"]
-    return [*values, f"{row.plateau.value:.1f}", f"{row.stable.value:.3g}"]
+    return [*values, f"{row.plateau.value:.1f}", rate_text(row.stable.value)]
