@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.metadata
-import platform
 import re
 import shutil
 import sys
@@ -109,11 +108,14 @@ def save(results: Iterable[SweepResult], out: Path, module: str) -> None:
       module: The module whose command makes them, such as ``"benchmarks.convex"``.
     """
     versions = {package: importlib.metadata.version(package) for package in PACKAGES}
-    made = {
-        "command": command_line(module),
-        "versions": {"python": platform.python_version()} | versions,
-    }
-    results = [replace(result, info=made | result.info) for result in results]
+    made = {"command": command_line(module)}
+    results = [
+        replace(
+            result,
+            info=made | result.info | {"versions": versions | result.info.get("versions", {})},
+        )
+        for result in results
+    ]
     save_results(results, out / "results.json")
     save_results([without_curves(result) for result in results], out / "results.csv")
     for result in results:

@@ -46,6 +46,7 @@ PUBLIC = {
         Data ExecutorError LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted
         SweepResult load_digits load_mnist load_results lr_sensitivity merge merge_results
         metric_mode plateau_width plot_curves plot_sweep save_results stability_range sweep
+        write_report
     """,
 }
 

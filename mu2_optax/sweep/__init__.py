@@ -24,5 +24,6 @@ from mu2_optax.sweep._merge import merge_results as merge_results
 from mu2_optax.sweep._mode import metric_mode as metric_mode
 from mu2_optax.sweep._plots import plot_curves as plot_curves
 from mu2_optax.sweep._plots import plot_sweep as plot_sweep
+from mu2_optax.sweep._report.page import write_report as write_report
 from mu2_optax.sweep._result import SweepResult as SweepResult
 from mu2_optax.sweep._sweep import sweep as sweep

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from math import inf
@@ -14,10 +14,10 @@ import numpy as np
 
 from mu2_optax.sweep._compiled import CompiledProgram
 from mu2_optax.sweep._executor import ExecutorError, Workers, on_executor
-from mu2_optax.sweep._grid import Grid
+from mu2_optax.sweep._grid import SEED, Grid
 from mu2_optax.sweep._journal import Outputs
 from mu2_optax.sweep._layout import choose_layout
-from mu2_optax.sweep._machine import describe_machine
+from mu2_optax.sweep._machine import describe_machine, describe_versions
 from mu2_optax.sweep._memory import explain_out_of_memory, is_out_of_memory
 from mu2_optax.sweep._options import check_context, check_options
 from mu2_optax.sweep._outcomes import Outcomes
@@ -27,6 +27,7 @@ from mu2_optax.sweep._python import PythonProgram
 from mu2_optax.sweep._result import SweepResult
 from mu2_optax.sweep._settings import current_settings
 from mu2_optax.sweep._threads import (
+    Block,
     Runner,
     cells_of,
     cover,
@@ -105,7 +106,7 @@ def run_grid(
             "block": [layout.seeds, layout.points],
             "compile_seconds": 0.0,
             "run_seconds": 0.0,
-            "jax": jax.__version__,
+            "versions": describe_versions(),
             "machine": describe_machine(devices),
             "context": dict(context or {}),
         }
@@ -190,26 +191,45 @@ def _run_cells(
     bar.note("compiling")
     alone = layout.strategy in ("loop", "python") and layout.devices is None
     may_fail = int(np.prod(grid.shape)) - 1 if alone else 0  # if all fail, that is an error
+    started = _noting(todo, grid, bar)
     with place as runner:
-        bar.note("")
         start = time.perf_counter()
         try:
             agree = largest if is_shared(layout.devices) else int
             for block, values, error in run_blocks(
-                runner, todo, may_fail, deadline, partial(describe_block, grid), agree
+                runner, started, may_fail, deadline, partial(describe_block, grid), agree
             ):
                 before = len(outcomes.cells)
                 if error is not None:  # of a block that is a single cell
                     (cell,) = cells_of(block)
                     reason = _in_a_line(error)
+                    bar.clear()
                     warnings.warn(f"the cell {grid.describe(*cell)} failed: {reason}", stacklevel=4)
                     outcomes.add({cell: ({}, reason)})
                 else:
                     cells = program.unpack(block, values)
                     outcomes.add({c: (m, None) for c, m in cells if c not in outcomes.cells})
-                bar.advance(len(outcomes.cells) - before)
+                bar.advance(len(outcomes.cells) - before, _cells_in_words(grid, block))
         finally:
             info["run_seconds"] = round(time.perf_counter() - start, 4)
+
+
+def _noting(todo: Iterable[Block], grid: Grid, bar: Progress) -> Iterator[Block]:
+    """The blocks, each noted as it is started."""
+    for block in todo:
+        bar.start(_cells_in_words(grid, block))
+        yield block
+
+
+def _cells_in_words(grid: Grid, block: Block) -> str:
+    """The cells of a block: ``learning rate 0.1 to 10, seed 0``."""
+    seeds, points = block
+    columns = [*grid.points[points].T, grid.seeds[seeds]]
+    ranges = [(values.min(), values.max()) for values in columns]
+    return ", ".join(
+        f"{name.replace('_', ' ')} {low:g}" + (f" to {high:g}" if high > low else "")
+        for name, (low, high) in zip([*grid.axes, SEED], ranges, strict=True)
+    )
 
 
 def _in_a_line(error: Exception) -> str:

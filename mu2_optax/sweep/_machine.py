@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -39,4 +40,11 @@ def describe_machine(devices: Sequence[jax.Device] | None) -> dict[str, Any]:
         "cores": cores(),
         "device": used[0].device_kind,
         "devices": len(used),
+    }
+
+
+def describe_versions() -> dict[str, str]:
+    """The versions of Python and of what the numbers of a sweep may depend on."""
+    return {"python": platform.python_version()} | {
+        name: version(name) for name in ("mu2-optax", "optax", "jax", "jaxlib", "numpy")
     }

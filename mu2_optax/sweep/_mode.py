@@ -15,7 +15,7 @@ _LOW = """
 # What may follow the word that tells: loss_mean, accuracy_at_5, error_rate, f1_macro.
 _BESIDES = """
     train training test testing val valid validation eval dev holdout mean avg average median
-    final last best rate value macro micro weighted at per sample token step epoch k
+    final last best rate value curve macro micro weighted at per sample token step epoch k
 """
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+\d*|[A-Z]+\d*|\d+")
 

@@ -1,15 +1,19 @@
 """Progress on stderr that knows when nobody is watching."""
 
+import os
+import shutil
 import sys
+import threading
 import time
-from typing import Any, TextIO
+from typing import TextIO
 
 
 class Progress:
-    """Counts finished cells.
+    """Counts finished cells, and says which are running and how long it will take.
 
-    On a terminal it is tqdm's bar, removed at the end. Elsewhere (a log file, a CI job), or without
-    tqdm, it is a plain line at most every ten seconds, and nothing for a sweep that ends sooner.
+    On a terminal it is one line, drawn anew a few times a second and removed at the end. Elsewhere
+    (a log file, a CI job) it is a plain line at most every ten seconds, and nothing for a sweep
+    that ends sooner.
 
     Args:
       total: The number of cells.
@@ -23,54 +27,90 @@ class Progress:
     ):
         self._stream = sys.stderr if stream is None else stream
         self._total, self._label, self._enabled = total, label or "sweep", enabled
-        self._done = self._skipped = 0
-        self._start = self._shown = time.monotonic()
-        self._bar = self._make_bar() if enabled and self._stream.isatty() else None
+        self._done = self._skipped = self._width = 0
+        self._note, self._running = "", list[str]()
+        self._start = self._shown = self._last = time.monotonic()
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._live = enabled and self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        if self._live:
+            self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
+            self._ticker.start()
 
     def skip(self, cells: int) -> None:
         """Counts cells that were finished before, by a run that is being resumed."""
         self._skipped += cells
         self._done += cells
-        if self._bar is not None:
-            self._bar.initial = self._bar.n = self._done
-            self._bar.refresh()
 
-    def advance(self, cells: int) -> None:
-        """Counts cells that have just finished."""
+    def start(self, cells: str) -> None:
+        """Notes that cells are running; of several, those that started first are shown."""
+        if not self._running and self._done == self._skipped:
+            self._start = self._last = time.monotonic()  # tracing and compiling do not count
+        self._note = ""
+        self._running.append(cells)
+
+    def advance(self, cells: int, which: str = "") -> None:
+        """Counts cells that have just finished; ``which`` is what `start` was told."""
         self._done += cells
-        if self._bar is not None:
-            self._bar.set_postfix_str("", refresh=False)
-            self._bar.update(cells)
-            return
-        now = time.monotonic()
-        if self._enabled and now - self._shown >= 10 and self._done < self._total:
+        self._last = now = time.monotonic()
+        if which in self._running:
+            self._running.remove(which)
+        if (
+            not self._live
+            and self._enabled
+            and now - self._shown >= 10
+            and self._done < self._total
+        ):
             self._shown = now
             print(self._line(now), file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
-        """Shows what is going on before the first cell is finished."""
-        if self._bar is not None:
-            self._bar.set_postfix_str(text)
+        """Shows what is going on before the first cell runs."""
+        self._note = text
+
+    def clear(self) -> None:
+        """Removes the line from a terminal, so that something else can be printed there."""
+        with self._lock:
+            if self._width:
+                print("\r" + " " * self._width, end="\r", file=self._stream, flush=True)
+                self._width = 0
 
     def close(self) -> None:
-        """Removes the bar from a terminal."""
-        if self._bar is not None:
-            self._bar.close()
+        """Removes the line for good."""
+        if self._live:
+            self._closed.set()
+            self._ticker.join()
+            self.clear()
 
-    def _make_bar(self) -> Any:
-        """A bar of tqdm, or None where it is not installed."""
-        try:
-            from tqdm import tqdm
-        except ImportError:
-            return None
-        return tqdm(
-            total=self._total, desc=self._label, unit="cell", leave=False, file=self._stream
-        )
+    def _tick(self) -> None:
+        """Draws the line until it is closed."""
+        while not self._closed.wait(0.2):
+            line = self._line(time.monotonic())[: shutil.get_terminal_size().columns - 1]
+            with self._lock:
+                rest = " " * (self._width - len(line))
+                print(f"\r{line}{rest}", end="", file=self._stream, flush=True)
+                self._width = len(line)
 
     def _line(self, now: float) -> str:
+        parts = [f"{self._label}: {self._done}/{self._total} cells", *self._running[:1]]
+        if self._note:
+            parts.append(self._note)
+        parts.append(_clock(now - self._start))
         fresh = self._done - self._skipped
-        elapsed = now - self._start
-        left = elapsed / fresh * (self._total - self._done) if fresh else 0.0
-        return (
-            f"{self._label}: {self._done}/{self._total} cells, {elapsed:.0f} s, {left:.0f} s left"
-        )
+        if fresh:
+            per_cell = (self._last - self._start) / fresh
+            left = per_cell * (self._total - self._done) - (now - self._last)
+            parts.append(f"{_clock(max(left, 0.0))} left")
+        return ", ".join(parts)
+
+
+def _clock(seconds: float) -> str:
+    """A time to be read at a glance.
+
+    Examples:
+      >>> _clock(7.0), _clock(65.0), _clock(3 * 3600 + 120.0)
+      ('7 s', '1:05 min', '3:02 h')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    units = int(seconds) if seconds < 3600 else int(seconds / 60)
+    return f"{units // 60}:{units % 60:02} {'min' if seconds < 3600 else 'h'}"

@@ -46,7 +46,9 @@ def initial_loss(result: SweepResult, metric: str, initial: float | str | None) 
             f"`initial` must be given, because {metric!r} is no curve: pass the loss before "
             "training, or the name of the metric that holds it."
         )
-    start = float(np.mean(values))
+    values = np.asarray(values, np.float64)
+    known = values[np.isfinite(values)]  # a cell that failed has none
+    start = float(known.mean()) if known.size else np.nan
     if not np.isfinite(start):
         raise ValueError(f"`initial` must be finite, got {start}.")
     return start

@@ -75,8 +75,8 @@ def sweep(
       devices: Devices of one kind to split the grid over, such as ``jax.devices()``; each call then
         runs on all of them. The default device if None. Under ``jax.distributed`` these are the
         devices of all processes; each makes the same call of ``sweep``, and gets the whole result.
-      progress: Whether to show progress on stderr: a bar on a terminal (of tqdm, if installed),
-        elsewhere a line every ten seconds.
+      progress: Whether to show progress on stderr: on a terminal one line with the rates and seeds
+        that are running and the time left, elsewhere a line every ten seconds.
       resume: A file that records each finished call's cells; if it exists, the cells in it are not
         run again. A file that another sweep has recorded is refused, also if only ``train`` was
         edited since (which cannot be seen in ``"python"``: put a version into ``context``).

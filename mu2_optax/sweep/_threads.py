@@ -3,7 +3,7 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from math import ceil, inf
@@ -51,7 +51,7 @@ def describe_block(grid: Grid, block: Block) -> str:
 
 def run_blocks(
     runner: Runner,
-    todo: Sequence[Block],
+    todo: Iterable[Block],
     may_fail: int,
     deadline: float = inf,
     describe: Callable[[Block], str] = str,
@@ -64,7 +64,7 @@ def run_blocks(
 
     Args:
       runner: How they run: `in_turn`, `on_threads`, or on an executor.
-      todo: The blocks.
+      todo: The blocks, each taken when it is to be started.
       may_fail: How many may fail without taking the others with them.
       deadline: When to start no further block, by ``time.monotonic``.
       describe: A block in words, for a note on the error that it raises.

@@ -7,6 +7,7 @@ from mu2_optax import sweep
 
 FOLDER = pathlib.Path(sweep.__file__).parent
 LIBRARY = [path for path in FOLDER.glob("*.py") if path.name != "__main__.py"]
+LIBRARY += (FOLDER / "_report").glob("[!_]*.py")
 
 
 def imports(path):

@@ -81,6 +81,9 @@ def test_a_task_of_ones_own_with_an_optimizer(folder, capsys):
     assert list(table[0]) == ["optimizer", "learning_rate", "seed", "loss"]
     assert len(table) == 12
     assert (folder / "run" / "sweep.png").stat().st_size > 10_000
+    report = (folder / "run" / "report.html").read_text()
+    assert "mu2-sweep quadratic_task:train_fn --optimizers sgd,mu2_sgd --lrs 0.1,1,4" in report
+    assert "learning rate 0.1, seed 1" in report
 
 
 def test_a_task_of_ones_own_with_a_rate_and_a_metric(folder, capsys):

@@ -1,6 +1,7 @@
 """The command ``mu2-sweep``: how much does the learning rate matter, on this task?"""
 
 import argparse
+import shlex
 import sys
 import time
 import traceback
@@ -14,13 +15,14 @@ from mu2_optax.sweep import (
     SweepResult,
     plot_sweep,
     save_results,
+    write_report,
 )
 from mu2_optax.sweep._command.cluster import open_executor
 from mu2_optax.sweep._command.optimizers import OPTIMIZERS
 from mu2_optax.sweep._command.options import UsageError, parse_count, parse_rates, parse_seeds
 from mu2_optax.sweep._command.plan import Plan, choose_metric, make_plan
 from mu2_optax.sweep._command.report import table
-from mu2_optax.sweep._command.tasks import METRICS, TASKS
+from mu2_optax.sweep._command.tasks import INITIAL, METRICS, TASKS
 from mu2_optax.sweep._data import DATA_VARIABLE
 from mu2_optax.sweep._engine import run_grid
 from mu2_optax.sweep._journal import JournalError
@@ -31,7 +33,8 @@ Trains with each optimizer at each learning rate and seed, every sweep compiled 
 much the learning rate matters. Without arguments: logistic regression on scikit-learn's digits,
 seven optimizers, rates 1e-4 ... 1e4, three seeds.
 
-Writes results.json, results.csv and sweep.png into the run folder, and prints a table.
+Writes results.json, results.csv, sweep.png and report.html (everything on one page that needs no
+network) into the run folder, and prints a table.
 """
 
 EXAMPLES = f"""\
@@ -111,7 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
     add("--resume", action="store_true", help="go on with the run in --out; no cell runs twice")
-    add("--quiet", action="store_true", help="no progress bar")
+    add("--quiet", action="store_true", help="show no progress")
     add("--list", action="store_true", help="list tasks, optimizers and metrics, and exit")
     add("--version", action="version", version=f"mu2-optax {mu2_optax.__version__}")
     return parser
@@ -127,7 +130,9 @@ def main(argv: Sequence[str] | None = None) -> int:
       The exit status.
     """
     parser = build_parser()
-    options = parser.parse_args(argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    options = parser.parse_args(arguments)
+    options.command = shlex.join(["mu2-sweep", *arguments])
     if options.list:
         print(_listing())
         return 0
@@ -218,12 +223,21 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     save_results(results, plan.folder / "results.json")
     save_results(results, plan.folder / "results.csv")
     plot_sweep(results, metric, plan.folder / "sweep.png", mode=mode, title=plan.name)
+    write_report(
+        results,
+        metric,
+        plan.folder / "report.html",
+        mode=mode,
+        title=f"mu2-sweep: {plan.name}",
+        command=options.command,
+        initial=INITIAL.get(metric) if plan.name in TASKS else None,
+    )
     print(table(results, metric, mode))
     diverged = sum(int(result.diverged().sum()) for result in results.values())
     total = sum(int(result.finished.sum()) for result in results.values())
     print(
-        f"{total} cells, {diverged} diverged. results.json, results.csv, sweep.png: in "
-        f"{plan.folder}"
+        f"{total} cells, {diverged} diverged. In {plan.folder}:\n"
+        "report.html (open it in a browser), sweep.png, results.json, results.csv"
     )
 
 

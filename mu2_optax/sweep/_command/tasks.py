@@ -14,6 +14,8 @@ from mu2_optax.sweep import Data, load_digits, load_mnist
 
 METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss")  # of every task
 
+INITIAL = {"train_loss": "initial_loss"}  # the metric that holds another one before training
+
 # train(optimizer, key) -> metrics
 Train = Callable[[Any, Any], dict[str, Any]]
 

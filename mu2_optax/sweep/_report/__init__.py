@@ -1,0 +1,1 @@
+"""A sweep as one page that opens anywhere."""

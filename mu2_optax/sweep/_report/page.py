@@ -1,0 +1,152 @@
+"""The page: what is on it, and the document around it."""
+
+from collections.abc import Mapping
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from mu2_optax.sweep._files import write_atomically
+from mu2_optax.sweep._labels import by_label
+from mu2_optax.sweep._mode import Mode, metric_mode
+from mu2_optax.sweep._plots import COLORS
+from mu2_optax.sweep._report.figures import curves, other_metrics, rates_figure
+from mu2_optax.sweep._report.tables import divergence, history, meanings, table
+from mu2_optax.sweep._report.words import STYLES, count, in_words
+from mu2_optax.sweep._result import SweepResult
+from mu2_optax.sweep._summary import Summary, number_text, rate_text, summarize
+
+# The colours of `COLORS` that are too dark for a dark page, lighter.
+_ON_DARK = {3: "#4da3dc", 4: "#e8e8e8", 7: "#a0a0a0"}
+
+
+def write_report(
+    results: Any,
+    metric: str,
+    path: str | Path,
+    *,
+    mode: Mode | None = None,
+    title: str | None = None,
+    command: str | None = None,
+    initial: float | str | None = None,
+) -> None:
+    """Writes results as one HTML page that needs no network and no other file.
+
+    It has the picture (point at a value to see its rate and seed), the table, the measures with
+    what they mean, curves over steps for each metric that has them, the other metrics, what
+    diverged, and how it was run. It has dark colours where the reader's system has, and prints.
+
+    Args:
+      results: A result, a list of results with distinct labels, or a dict of them by label, over
+        ``learning_rate`` alone.
+      metric: The metric of table and picture.
+      path: A file name that ends in ``.html``.
+      mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
+      title: The page's title; "Sweep" if None.
+      command: The command that made the results, to be shown, or None.
+      initial: The metric before training, for the learning-rate sensitivity: a number, or the name
+        of the metric that holds it. If None, the sensitivity is shown if ``metric`` is a curve.
+
+    Examples:
+      >>> from mu2_optax.sweep import sweep
+      >>> train = lambda learning_rate, key: {"loss": learning_rate + 1 / learning_rate}
+      >>> result = sweep(train, [0.1, 1.0, 10.0], seeds=2, progress=False)
+      >>> write_report(result, "loss", "report.html")  # doctest: +SKIP
+    """
+    if Path(path).suffix != ".html":
+        raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
+    labelled = by_label(results)
+    if not labelled:
+        raise ValueError("there is nothing to report: `results` is empty.")
+    for result in labelled.values():
+        if len(result.axes) > 1:
+            raise ValueError(
+                f"write_report needs sweeps over `learning_rate` alone, got the axes "
+                f"{list(result.axes)}; fix the others with `result.select(...)`."
+            )
+    way = metric_mode(metric, mode)
+    summary = summarize(labelled, metric, way, initial)
+    name = title or "Sweep"
+    body = [
+        _header(labelled, metric, summary, name),
+        rates_figure(labelled, metric, way),
+        table(labelled, metric, summary),
+        meanings(metric, way, summary),
+        *curves(labelled, metric, way, summary),
+        other_metrics(labelled, metric),
+        divergence(labelled),
+        history(labelled, command),
+    ]
+    write_atomically(path, _page(name, "\n".join(part for part in body if part)))
+
+
+def _page(title: str, body: str) -> str:
+    """The document around the body; nothing in it may be loaded from anywhere."""
+    here = files(__package__)
+    style = (here / "page.css").read_text("utf-8") + _colors()
+    script = (here / "page.js").read_text("utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+{body}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _colors() -> str:
+    """The class of each style: a colour, and from the ninth on dashes."""
+    rules = [f".s{i}{{--c:{COLORS[i % len(COLORS)]}}}" for i in range(STYLES)]
+    for i in range(len(COLORS), STYLES):
+        dash, border = ("7 4", "dashed") if i < 2 * len(COLORS) else ("2 3", "dotted")
+        rules.append(f".s{i} polyline{{stroke-dasharray:{dash}}}.s{i}.key{{border-style:{border}}}")
+    dark = [
+        f".s{i}{{--c:{color}}}"
+        for first, color in _ON_DARK.items()
+        for i in range(first, STYLES, len(COLORS))
+    ]
+    return f"{''.join(rules)}@media screen and (prefers-color-scheme:dark){{{''.join(dark)}}}"
+
+
+def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, title: str) -> str:
+    finished = sum(int(result.finished.sum()) for result in results.values())
+    total = sum(result.finished.size for result in results.values())
+    diverged = sum(int(result.diverged().sum()) for result in results.values())
+    seeds = len(set().union(*(result.seeds.tolist() for result in results.values())))
+    facts = [
+        count(len(results), "optimizer"),
+        count(len(summary.rates), "learning rate"),
+        count(seeds, "seed"),
+        f"{finished} cells" if finished == total else f"{finished} of {total} cells finished",
+        f"{diverged} diverged",
+    ]
+    return (
+        f'<header><h1>{escape(title)}</h1><p class="facts">{" · ".join(facts)}</p>'
+        f'<p class="headline">{_headline(metric, summary)}</p></header>'
+    )
+
+
+def _headline(metric: str, summary: Summary) -> str:
+    """What the table says, in a sentence."""
+    name = in_words(metric)
+    if summary.widest is None:
+        return f"No result is complete yet, so there are no measures of {name}."
+    plateau = summary.rows[summary.widest].plateau
+    assert plateau is not None  # the widest one
+    best = f"the best {name}, {number_text(summary.best)}"
+    reach = f"within {summary.reach} of {best}"
+    if plateau.value == 0:
+        return f"No two neighbouring learning rates are {reach}: the learning rate decides."
+    who = f"<b>{escape(summary.widest)}</b>" if summary.widest else "This sweep"
+    ends = f"from {rate_text(plateau.low)} to {rate_text(plateau.high)}"
+    wide = "has the widest plateau" if len(summary.rows) > 1 else "has a plateau"
+    return f"{who} {wide}: {plateau.value:.1f} decades of learning rates, {ends}, are {reach}."

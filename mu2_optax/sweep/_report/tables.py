@@ -1,0 +1,165 @@
+"""The tables of a report: values and measures, what diverged, how it was run."""
+
+from collections.abc import Callable, Iterable, Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from mu2_optax.sweep._mode import Mode
+from mu2_optax.sweep._report.words import STYLES, as_heading, count, in_words
+from mu2_optax.sweep._result import SweepResult
+from mu2_optax.sweep._summary import Summary, number_text, rate_text
+
+
+def table(results: Mapping[str, SweepResult], metric: str, summary: Summary) -> str:
+    """The metric's mean at each rate and the measures; what is near the best is shaded."""
+    measures = ["plateau", "ratio", *(["sensitivity"] if _has_sensitivity(summary) else [])]
+    names = [rate_text(rate) for rate in summary.rates] + measures
+    heads = "".join(f'<th scope="col">{name}</th>' for name in names)
+    rows = "".join(
+        _row(style, label or in_words(metric), results[label], summary, label)
+        for style, label in enumerate(summary.rows)
+    )
+    star = " ★: the widest plateau." if len(results) > 1 and summary.widest is not None else ""
+    return (
+        f"<h2>{as_heading(metric)} at each learning rate</h2>"
+        f'<div class="scroll"><table><thead><tr><th></th>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+        f'<p class="facts">Means over seeds. <span class="near">Shaded</span>: within '
+        f"{summary.reach} of the table's best; div: a seed diverged; --: not "
+        f"finished.{star}</p>"
+    )
+
+
+def meanings(metric: str, mode: Mode, summary: Summary) -> str:
+    """Each measure in a sentence."""
+    name = in_words(metric)
+    perfect = "0" if mode == "min" else "1"
+    told = {
+        "plateau": "The width, in decades, of the widest run of neighbouring learning rates whose "
+        f"{name} is within {summary.reach} of the best in the table; 3.0 means that "
+        "the learning rate may be wrong by a factor of a thousand.",
+        "ratio": "The largest over the smallest learning rate whose distance from a perfect score "
+        f"({perfect}, or the best seen if that is better) is at most twice the row's own best: how "
+        "far this optimizer may be from its own best rate.",
+    }
+    if _has_sensitivity(summary):
+        told["sensitivity"] = (
+            f"The mean over all learning rates of how much worse {name} is than at the row's best "
+            "rate, where nothing counts as worse than before training; 0 means that the learning "
+            "rate does not matter."
+        )
+    items = "".join(f"<dt>{term}</dt><dd>{meaning}</dd>" for term, meaning in told.items())
+    return (
+        f"<h2>The measures</h2><dl>{items}</dl>"
+        '<p class="facts">Small numbers are bootstrap intervals (95 %) over the seeds; with few '
+        "seeds they are coarse. A rate at which a seed diverged counts as the worst possible. All "
+        "measures see only the rates of the grid.</p>"
+    )
+
+
+def divergence(results: Mapping[str, SweepResult]) -> str:
+    """Every rate at which a cell diverged or failed, and why."""
+    rows = ""
+    for label, result in results.items():
+        for i in np.flatnonzero(result.diverged().any(axis=1)).tolist():
+            seeds = np.flatnonzero(result.diverged()[i]).tolist()
+            failed = {result.errors[i, j] for j in seeds if (i, j) in result.errors}
+            bad = [name for name in result.metrics if result.diverged(name)[i].any()]
+            why = "; ".join(sorted(failed)) or f"not finite: {', '.join(bad)}"
+            listed = ", ".join(str(result.seeds[j]) for j in seeds)
+            rows += (
+                f'<tr><th scope="row">{escape(label)}</th>'
+                f'<td class="figure">{rate_text(result.learning_rates[i])}</td>'
+                f"<td>{listed}</td><td>{escape(why)}</td></tr>"
+            )
+    if not rows:
+        return "<h2>What diverged</h2><p>Nothing: every finished cell has finite metrics.</p>"
+    return (
+        '<h2>What diverged</h2><div class="scroll"><table class="text"><thead><tr><th></th>'
+        '<th scope="col">learning rate</th><th scope="col">seeds</th><th scope="col">why</th></tr>'
+        "</thead>"
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def history(results: Mapping[str, SweepResult], command: str | None) -> str:
+    """The command, the versions, the machine and the time."""
+    infos = [result.info for result in results.values()]
+    said = f"<pre>{escape(command)}</pre>" if command else ""
+    facts = {
+        "versions": _distinct(
+            ", ".join(
+                f"{name} {version}"
+                for name, version in (info.get("versions") or {"jax": info.get("jax")}).items()
+                if version
+            )
+            for info in infos
+        ),
+        "machine": _distinct(_machine(info.get("machine") or {}) for info in infos),
+        "context": _distinct(
+            ", ".join(f"{k} = {v}" for k, v in (info.get("context") or {}).items())
+            for info in infos
+        ),
+    }
+    listed = "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items() if v)
+    rows = "".join(
+        f'<tr><th scope="row">{escape(label or "sweep")}</th>'
+        f"<td>{escape(str(result.info.get('strategy', '--')))}</td>"
+        f"<td>{_seconds(result.info.get('compile_seconds'))}</td>"
+        f"<td>{_seconds(result.info.get('run_seconds'))}</td></tr>"
+        for label, result in results.items()
+    )
+    return (
+        f'<h2>How it was run</h2>{said}<dl>{listed}</dl><div class="scroll"><table><thead><tr>'
+        '<th></th><th scope="col">strategy</th><th scope="col">compiling</th>'
+        f'<th scope="col">running</th></tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+
+
+def _has_sensitivity(summary: Summary) -> bool:
+    return any(row.sensitivity is not None for row in summary.rows.values())
+
+
+def _row(style: int, name: str, result: SweepResult, summary: Summary, label: str) -> str:
+    row = summary.rows[label]
+    cells = ""
+    for mean, finished in zip(row.means, row.finished, strict=True):
+        near = abs(mean - summary.best) <= summary.tolerance * (1 + 1e-6)
+        kind = "near" if near else "" if np.isfinite(mean) else "lost" if finished else "none"
+        cells += f'<td class="{kind}">{number_text(mean, bool(finished))}</td>'
+    several = len(result.seeds) > 1
+    cells += _measured(row.plateau, "{:.1f}".format, several)
+    cells += _measured(row.stable, rate_text, several)
+    if _has_sensitivity(summary):
+        cells += _measured(row.sensitivity, number_text, several)
+    widest = ' class="widest"' if label == summary.widest and len(summary.rows) > 1 else ""
+    return (
+        f'<tr{widest}><th scope="row"><span class="key s{style % STYLES}"></span>'
+        f"{escape(name)}</th>{cells}</tr>"
+    )
+
+
+def _measured(measure: Any, text: Callable[[float], str], several: bool) -> str:
+    """A measure, and its interval where there are several seeds to take it over."""
+    if measure is None:
+        return '<td class="none">--</td>'
+    low, high = (text(end) for end in measure.interval)
+    interval = f'<span class="interval">{low} … {high}</span>' if several else ""
+    return f"<td>{text(measure.value)}{interval}</td>"
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    if not machine:
+        return ""
+    devices = f"{machine['devices']} × {machine['device']}"
+    return f"{machine['architecture']}, {count(machine['cores'], 'core')}, {devices}"
+
+
+def _seconds(value: Any) -> str:
+    return f"{value:.1f} s" if isinstance(value, int | float) else "--"
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(text for text in texts if text))
