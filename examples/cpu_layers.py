@@ -1,7 +1,11 @@
 """Convolution and pooling in the forms that are fast on a CPU, also inside ``lax.scan``.
 
-XLA's own convolution is slower there, and many times slower in a loop; the gradient of
-``reduce_max`` counts the maxima where the first one will do.
+Images are of shape (count, height, width, channels), as in Flax. Inside, channels come first and
+the images of a batch last: then the patches of a convolution are copies of long runs, the product
+with the kernel has many columns, and pooling is arithmetic on vectors. Between two of these layers
+XLA drops the transposes, also across a bias and a ReLU. Its own convolution is slower, and many
+times slower in a loop; the gradient of ``reduce_max`` counts the maxima where the first one will
+do.
 """
 
 from typing import Any
@@ -11,7 +15,7 @@ import jax.numpy as jnp
 
 
 def convolution(images: Any, kernel: Any) -> Any:
-    """The convolution without padding, as one product of patches with a matrix.
+    """The convolution without padding, as one product of a matrix with patches.
 
     Args:
       images: Of shape (count, height, width, channels).
@@ -21,10 +25,13 @@ def convolution(images: Any, kernel: Any) -> Any:
       Of shape (count, height − rows + 1, width − columns + 1, features).
     """
     rows, columns, channels, features = kernel.shape
-    height, width = images.shape[1] - rows + 1, images.shape[2] - columns + 1
-    x = jnp.concatenate([images[:, :, j : j + width] for j in range(columns)], axis=-1)
-    x = jnp.concatenate([x[:, i : i + height] for i in range(rows)], axis=-1)
-    return x @ kernel.reshape(rows * columns * channels, features)
+    count, height, width = len(images), images.shape[1] - rows + 1, images.shape[2] - columns + 1
+    x = _swapped(images)
+    x = jnp.stack([x[:, :, j : j + width] for j in range(columns)])
+    x = jnp.stack([x[:, :, i : i + height] for i in range(rows)])
+    matrix = kernel.reshape(rows * columns * channels, features).T
+    y = matrix @ x.reshape(rows * columns * channels, height * width * count)
+    return _swapped(y.reshape(features, height, width, count))
 
 
 def conv_general_dilated(images, kernel, strides, padding, **options):
@@ -39,38 +46,48 @@ def conv_general_dilated(images, kernel, strides, padding, **options):
     return convolution(images, kernel)
 
 
-@jax.custom_vjp
 def max_pool(x: Any) -> Any:
     """The maximum of each 2×2 square; an odd last row or column is left out.
 
     Where several are equal, the first has the gradient, as in PyTorch.
     """
-    return _squares(x).max(axis=(2, 4))
+    return _swapped(_largest(_swapped(x)))
 
 
-def _squares(x: Any) -> Any:
-    """A view with the two rows and the two columns of each square as axes of their own."""
-    count, height, width, channels = x.shape
+@jax.custom_vjp
+def _largest(x: Any) -> Any:
+    a, b, c, d = _corners(x)
+    return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
+
+
+def _corners(x: Any) -> list[Any]:
+    """The four numbers of each square, row by row, of x with channels first."""
+    _, height, width, _ = x.shape
     x = x[:, : height // 2 * 2, : width // 2 * 2]
-    return x.reshape(count, height // 2, 2, width // 2, 2, channels)
+    return [x[:, i::2, j::2] for i in (0, 1) for j in (0, 1)]
 
 
-def _max_pool_forward(x: Any) -> Any:
-    largest = max_pool(x)
+def _largest_forward(x: Any) -> Any:
+    largest = _largest(x)
     return largest, (x, largest)
 
 
-def _max_pool_backward(saved: Any, cotangent: Any) -> Any:
+def _largest_backward(saved: Any, cotangent: Any) -> Any:
     x, largest = saved
-    squares = _squares(x)
-    place = jnp.arange(4, dtype=jnp.int32).reshape(1, 1, 2, 1, 2, 1)
-    equal = squares == largest[:, :, None, :, None]
-    first = jnp.where(equal, place, 4).min(axis=(2, 4), keepdims=True)
-    back = jnp.where(place == first, cotangent[:, :, None, :, None], 0)
-    count, rows, _, columns, _, channels = squares.shape
-    back = back.reshape(count, 2 * rows, 2 * columns, channels)
+    a, b, c, _ = (corner == largest for corner in _corners(x))
+    to = lambda first: jnp.where(first, cotangent, 0)
+    upper = jnp.stack([to(a), to(~a & b)], axis=3)
+    lower = jnp.stack([to(~a & ~b & c), to(~a & ~b & ~c)], axis=3)
+    back = jnp.stack([upper, lower], axis=2)
+    channels, rows, _, columns, _, count = back.shape
+    back = back.reshape(channels, 2 * rows, 2 * columns, count)
     left_out = [(0, whole - part) for whole, part in zip(x.shape, back.shape, strict=True)]
     return (jnp.pad(back, left_out),)
 
 
-max_pool.defvjp(_max_pool_forward, _max_pool_backward)
+_largest.defvjp(_largest_forward, _largest_backward)
+
+
+def _swapped(x: Any) -> Any:
+    """The first and the last axis in each other's place."""
+    return x.transpose(3, 1, 2, 0)

@@ -1,5 +1,7 @@
 """The layers of the examples against Flax's and JAX's own."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,8 @@ def test_pooling_and_its_gradient_are_those_of_flax(shape):
     np.testing.assert_array_equal(got_vjp(cotangent)[0], want_vjp(cotangent)[0])
 
 
-def test_the_first_of_equal_values_has_the_gradient_of_pooling():
-    gradient = jax.grad(lambda x: cpu_layers.max_pool(x).sum())(jnp.zeros((1, 2, 2, 1)))
-    np.testing.assert_array_equal(gradient.ravel(), [1, 0, 0, 0])
+@pytest.mark.parametrize("equal", list(itertools.product([False, True], repeat=4)))
+def test_the_first_of_the_largest_has_the_gradient_of_pooling(equal):
+    square = jnp.where(jnp.array(equal), 1.0, jnp.array([0.1, 0.4, 0.2, 0.3]))
+    gradient = jax.grad(lambda x: cpu_layers.max_pool(x).sum())(square.reshape(1, 2, 2, 1))
+    np.testing.assert_array_equal(gradient.ravel(), np.arange(4) == np.argmax(square))

@@ -13,6 +13,7 @@ from mu2_optax import DoubleMomentum, fixed_momentum, linear_momentum
 from mu2_optax.sweep import Data, load_digits, load_mnist
 
 METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss")  # of every task
+EVALUATED_AT_ONCE = 200  # images: the patches of a whole data set would be gigabytes
 
 INITIAL = {"train_loss": "initial_loss"}  # the metric that holds another one before training
 
@@ -63,12 +64,10 @@ def make_train(task: Task, data: Data) -> Train:
     count = len(train_x)
     epochs = -(-task.steps * task.batch_size // count)
 
-    def loss_fn(params: Any, batch: Any) -> Any:
-        images, labels = batch
-        logits = task.apply(params, images)
+    def cross_entropy(logits: Any, labels: Any) -> Any:
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
-    grad_fn = jax.grad(loss_fn)
+    grad_fn = jax.grad(lambda params, batch: cross_entropy(task.apply(params, batch[0]), batch[1]))
 
     def train(optimizer: Any, key: Any) -> dict[str, Any]:
         init_key, order_key = jax.random.split(key)
@@ -85,19 +84,30 @@ def make_train(task: Task, data: Data) -> Train:
             updates, state = optimizer.update(grads, state, params, grad_fn=grad_fn, batch=batch)
             return (optax.apply_updates(params, updates), state), None
 
-        initial = loss_fn(params, (train_x, train_y))
+        initial = cross_entropy(logits_of_all(task, params, train_x), train_y)
         (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), batches)
-        logits = task.apply(params, test_x)
+        logits = logits_of_all(task, params, test_x)
         return {
             "test_accuracy": jnp.where(
                 jnp.isfinite(logits).all(), (logits.argmax(axis=-1) == test_y).mean(), jnp.nan
             ),
-            "test_loss": loss_fn(params, (test_x, test_y)),
-            "train_loss": loss_fn(params, (train_x, train_y)),
+            "test_loss": cross_entropy(logits, test_y),
+            "train_loss": cross_entropy(logits_of_all(task, params, train_x), train_y),
             "initial_loss": initial,
         }
 
     return train
+
+
+def logits_of_all(task: Task, params: Any, images: Any) -> Any:
+    """The logits of a whole data set, part by part."""
+    whole = len(images) - len(images) % EVALUATED_AT_ONCE
+    logits = [task.apply(params, images[whole:])] if whole < len(images) else []
+    if whole:
+        parts = images[:whole].reshape(-1, EVALUATED_AT_ONCE, *images.shape[1:])
+        of_parts = jax.lax.map(lambda part: task.apply(params, part), parts)
+        logits.insert(0, of_parts.reshape(whole, -1))
+    return jnp.concatenate(logits)
 
 
 def init_linear(key: Any, shape: tuple[int, ...]) -> Any:
@@ -130,30 +140,35 @@ def init_cnn(key: Any, shape: tuple[int, ...]) -> Any:
 
 
 def apply_cnn(params: Any, images: Any) -> Any:
-    """The small network, its convolutions written as slices and a matrix product.
+    """The small network, its convolutions written as products of a matrix with patches.
 
     On a CPU XLA runs ``lax.conv`` inside ``lax.scan`` many times slower than outside, and the
-    matrix product at full speed.
+    product at full speed. Channels come first and images last, so that patches are copies of long
+    runs and pooling is arithmetic on vectors.
     """
-    x = images[..., None]
+    count = len(images)
+    x = images.transpose(1, 2, 0)[None]
     for kernel, bias in (("conv1", "bias1"), ("conv2", "bias2")):
-        x = jax.nn.relu(_pool(_patches(x) @ params[kernel] + params[bias]))
-    return x.reshape(len(x), -1) @ params["w"] + params["b"]
+        _, height, width, _ = x.shape
+        x = params[kernel].T @ _patches(x).reshape(len(params[kernel]), -1)
+        x = x.reshape(-1, height, width, count) + params[bias][:, None, None, None]
+        x = jax.nn.relu(_pool(x))
+    return x.transpose(3, 1, 2, 0).reshape(count, -1) @ params["w"] + params["b"]
 
 
 def _patches(x: Any) -> Any:
-    """The 3×3 neighbourhood of each pixel, zero outside: (n, h, w, c) -> (n, h, w, 9c)."""
+    """The 3×3 neighbourhood of each pixel, zero outside: (c, h, w, n) -> (3, 3, c, h, w, n)."""
     _, height, width, _ = x.shape
-    padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    shifts = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
-    return jnp.concatenate(shifts, axis=-1)
+    x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    x = jnp.stack([x[:, :, j : j + width] for j in range(3)])
+    return jnp.stack([x[:, :, i : i + height] for i in range(3)])
 
 
 def _pool(x: Any) -> Any:
     """The maximum of each 2×2 square; an odd last row or column is dropped."""
-    n, height, width, channels = x.shape
+    channels, height, width, count = x.shape
     x = x[:, : height // 2 * 2, : width // 2 * 2]
-    return x.reshape(n, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+    return x.reshape(channels, height // 2, 2, width // 2, 2, count).max(axis=(2, 4))
 
 
 TASKS: dict[str, Task] = {
