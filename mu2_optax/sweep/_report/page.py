@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mu2_optax.sweep._files import write_atomically
+from mu2_optax.sweep._disk import write_atomically
 from mu2_optax.sweep._labels import by_label
 from mu2_optax.sweep._mode import Mode, metric_mode
 from mu2_optax.sweep._plots import COLORS
