@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from mu2_optax._checks import check_integer
 from mu2_optax.sweep._layout import STRATEGIES
 from mu2_optax.sweep._shipping import check_executor
 from mu2_optax.sweep._together import check_all_take_part, is_shared
@@ -34,8 +33,12 @@ def check_options(
     """The devices as a list; requires options that exist and go together."""
     if strategy not in STRATEGIES:
         raise ValueError(f"`strategy` must be one of {STRATEGIES}, got {strategy!r}.")
-    if chunk_size is not None:
-        check_integer("chunk_size", chunk_size, 1, "leave it out to run all at once.")
+    counts = isinstance(chunk_size, int | np.integer) and not isinstance(chunk_size, bool)
+    if chunk_size is not None and not (counts and chunk_size >= 1):
+        raise ValueError(
+            f"`chunk_size` must be an integer of at least 1, got {chunk_size!r}; leave it out to "
+            "run all at once."
+        )
     if minutes is not None and not minutes > 0:
         raise ValueError(f"`minutes` must be positive or None, got {minutes!r}.")
     if strategy == "python" and (chunk_size is not None or devices is not None):
