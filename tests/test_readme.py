@@ -25,3 +25,26 @@ def test_ci_takes_the_test_command_from_the_readme():
     first = next(line for line in README.splitlines() if re.search(pattern, line))
     assert first + "\n" in blocks("bash")
     assert "pytest" in first
+
+
+@pytest.mark.parametrize(
+    ("link", "words"),
+    [
+        ("docs/training.md#flax-nnx", "nnx.Dropout"),
+        ("docs/how_do_i.md#-accumulate-gradients", "accumulate(grad_fn)"),
+        ("docs/how_do_i.md#-clip", "one of the two gradients would be clipped"),
+        ("docs/how_do_i.md#-decay-the-weights", "weight_decay"),
+        ("docs/how_do_i.md#-freeze-a-part", "freeze"),
+        ("docs/how_do_i.md#-stop-and-resume", "checkpoint"),
+        ("docs/sweeps.md", "mu2-sweep"),
+        ("docs/choosing.md", "Which optimizer"),
+    ],
+)
+def test_what_a_newcomer_looks_for_is_a_click_away(link, words):
+    assert f"]({link})" in README
+    page, _, anchor = link.partition("#")
+    sections = re.split(r"^(?=## )", (ROOT / page).read_text(), flags=re.MULTILINE)
+    titles = [section.splitlines()[0].removeprefix("## ") for section in sections]
+    slugs = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+    there = sections[slugs.index(anchor)] if anchor else "".join(sections)
+    assert words in there
