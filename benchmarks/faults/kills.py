@@ -51,27 +51,32 @@ def uninterrupted(program: str) -> bytes:
 def in_a_write(folder: pathlib.Path) -> bool:
     """Whether something was left that is not finished."""
     journal = folder / "journal.jsonl"
-    if journal.exists() and not journal.read_bytes().endswith(b"\n"):
-        return True
-    return any(".partial" in f.name or "checkpoint-tmp" in f.name for f in folder.rglob("*"))
+    if journal.exists():
+        return not journal.read_bytes().endswith(b"\n")
+    names = [file.name for pattern in ("*", "orbax/*") for file in folder.glob(pattern)]
+    return any(".partial" in name or "checkpoint-tmp" in name for name in names)
 
 
 def kill_at_random(program: str, folder: pathlib.Path, rng: random.Random) -> str | None:
     """Runs a program until a random moment; how it was killed, or None if it ended before."""
     with start(program, folder) as process:
-        if rng.random() < 0.1:  # while it starts
-            moment = "starting"
+        if rng.random() < 0.1:
+            moment = "while starting"
             time.sleep(rng.uniform(0, 2))
         else:
-            moment = "working"
+            moment = "while working"
             process.stdout.readline()
             time.sleep(rng.uniform(0, WORKING[program]))
+            if rng.random() < 0.5:  # with its next checkpoint, if it writes any
+                patience = time.monotonic() + 1
+                while not in_a_write(folder) and time.monotonic() < patience:
+                    pass
         if process.poll() is not None:
             return None
         process.kill()
     if process.returncode == 0:  # it was quicker
         return None
-    return "in the middle of a write" if in_a_write(folder) else f"while {moment}"
+    return "in the middle of a write" if in_a_write(folder) else moment
 
 
 def kills(program: str, number: int, seed: int = 0) -> Count:

@@ -62,7 +62,10 @@ def write(path: pathlib.Path, content: bytes) -> None:
     """Writes all or nothing."""
     partial = path.with_name(f"{path.name}.partial")
     try:
-        partial.write_bytes(content)
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)
