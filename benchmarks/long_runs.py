@@ -57,6 +57,15 @@ jax.monitoring.register_event_duration_secs_listener(
 )
 
 
+def double_precision() -> Any:
+    """A context in which JAX uses float64."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64  # before JAX 0.8
+
+    return enable_x64()
+
+
 def resident() -> int:
     """The memory of this process, in bytes."""
     pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
@@ -119,7 +128,7 @@ def run(tx: Any, steps: int, pieces: int, dtype: Any) -> Iterator[Piece]:
 def long_run(name: str, steps: int = STEPS, pieces: int = PIECES) -> dict[str, Any]:
     """What a run looks like from its beginning to its end."""
     narrow = list(run(OPTIMIZERS[name](), steps, pieces, jnp.float32))
-    with jax.enable_x64(True):
+    with double_precision():
         wide = list(run(OPTIMIZERS[name](), steps, pieces, jnp.float64))
     times = steps // pieces * (1 + np.arange(pieces))
     apart = np.array([np.abs(a.x - b.x).max() for a, b in zip(narrow, wide, strict=True)])
