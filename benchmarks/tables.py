@@ -14,7 +14,8 @@ Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations``
 was run for each.
 ``no_tuning`` has every optimizer of a task of ``benchmarks.no_tuning``, untouched and tuned;
 ``factors`` and ``goals`` have a row for each of its tasks, and name the folder of the results.
-``step_cost`` has what ``benchmarks.step_cost`` measured, from its CSV file.
+``step_cost`` has what ``benchmarks.step_cost`` measured, from its CSV file; ``faults``,
+``long_runs`` and ``long_sweeps`` have what ``benchmarks.faults`` and ``benchmarks.long_runs`` did.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import no_tuning, no_tuning_tables
+from benchmarks import fault_tables, no_tuning, no_tuning_tables
 from benchmarks.experiment import RESULTS, Results, select
 from benchmarks.robustness_measures import BUDGETS, Measure, robustness, with_budget
 from mu2_optax.sweep import load_results
@@ -100,6 +101,14 @@ def render(text: str) -> str:
         if match["kind"] in over_tasks:
             rows = over_tasks[match["kind"]](no_tuning.load_all(ROOT / match["file"]))
             return match["head"] + no_tuning_tables.markdown(rows) + match["tail"]
+        of_a_file = {
+            "faults": fault_tables.faults_table,
+            "long_runs": fault_tables.long_runs_table,
+            "long_sweeps": fault_tables.long_sweeps_table,
+        }
+        if match["kind"] in of_a_file:
+            head, *body = of_a_file[match["kind"]](ROOT / match["file"])
+            return match["head"] + _markdown(head, body) + match["tail"]
         if match["kind"] == "step_cost":
             return match["head"] + step_cost_table(ROOT / match["file"]) + match["tail"]
         results = load_results(ROOT / match["file"])

@@ -21,6 +21,7 @@ from train_and_resume import new_state, train_step
 import mu2_optax
 import mu2_optax.checkpoint
 import mu2_optax.linen
+from benchmarks.faults import full_disk, kills
 
 TESTS = pathlib.Path(__file__).parent
 OPTIMIZERS = {
@@ -199,3 +200,18 @@ def test_killed_at_a_random_step_and_resumed_ends_bitwise_equal(kind, tmp_path, 
     resumed_from = int(output.split()[1])
     assert 0 < resumed_from <= last, f"killed after step {last}, resumed from {resumed_from}"
     assert (tmp_path / "final").read_bytes() == uninterrupted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["bytes", "sweep"])
+def test_kills_at_random_moments_lose_nothing(program):
+    found = kills.kills(program, 2, seed=1)
+    assert (found.tried, found.lost) == (2, 0), found
+
+
+@pytest.mark.slow
+def test_a_full_disk_loses_nothing():
+    for found in full_disk.measure(2):
+        if found.ended.startswith("not run"):
+            pytest.skip(found.ended)  # where a process may not have mounts of its own
+        assert (found.tried, found.lost) == (2, 0), found

@@ -8,8 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import reference
+from problems import join, numpy_grad, run, samples, split
 
 import mu2_optax
+from benchmarks import long_runs
 
 TIMES = [1, 2, 3, 10, 1000, 10**5, 10**7]
 
@@ -191,3 +194,33 @@ def test_a_narrow_state_is_shaped_by_eval_shape_and_not_by_map_params():
     assert state.averaged.x["w"].dtype == jnp.float32
     with pytest.raises(ValueError, match=r"structure|Expected None"):
         optax.tree.map_params(tx, lambda leaf: leaf, state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mu2_sgd, linear", "mu2_extra_sgd", "mu2_adam", "multi_steps"])
+def test_a_run_keeps_its_memory_its_program_and_the_precision_of_float32(name):
+    found = long_runs.long_run(name, steps=20_000, pieces=10)
+    assert found["compiles"] == 0
+    assert found["memory_mb"] < 4  # of arrays that stay behind there would be ten times as many
+    assert found["roundings"] < 10  # a random walk of roundings; a drift would be √t times as far
+
+
+@pytest.mark.slow
+def test_float32_stays_with_the_float64_oracle_for_twenty_thousand_steps():
+    """The rounding errors of an average are a random walk: ε √t, times the size of x."""
+    steps, eta = 20_000, 0.1
+    x1, zs = np.zeros(5), samples(steps).astype(np.float32)
+    weights = reference.linear(0, steps)
+    exact = reference.mu2_sgd(numpy_grad, x1, zs.astype(float), eta, weights, lambda x: x, False)
+    tx = mu2_optax.mu2_sgd(eta, mu2_optax.linear_momentum())
+    points, _ = run(tx, split(jnp.array(x1, jnp.float32)), jnp.array(zs))
+    apart = np.abs(join(points) - exact).max(axis=1)
+    explained = np.finfo(np.float32).eps * np.sqrt(1 + np.arange(steps)) * np.abs(exact).max()
+    assert (apart < 10 * explained).all()
+
+
+@pytest.mark.slow
+def test_a_sweep_keeps_the_memory_of_its_client():
+    found = long_runs.long_sweep("loop", side=30)
+    assert found["cells"] == 900
+    assert found["bytes_per_cell"] < 10_000

@@ -330,3 +330,36 @@ def test_on_the_transformer_its_factor_matters_little():
     own, _, _ = own_and_others("transformer")
     assert own.keys() == {0.01, 0.1, 1.0, 10.0, 100.0}
     assert max(own.values()) - min(own.values()) < 0.04
+
+
+# Formats that have no checksum of their own, without what the library adds to them.
+UNPROTECTED = {"results, CSV without its .sha256", "Flax's bytes", "Orbax", "IDX, plain"}
+
+
+def table_of(name):
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("kind", ["kills", "full_disk", "damage", "nonfinite"])
+def test_no_fault_was_lost_that_the_page_says_was_not(kind):
+    rows = table_of(f"faults/{kind}")
+    protected = [row for row in rows if kind != "damage" or row["what"] not in UNPROTECTED]
+    assert len(protected) >= 3
+    assert all(int(row["tried"]) >= 50 and int(row["lost"]) == 0 for row in protected)
+    if kind == "kills":
+        *training, swept = (int(row["tried"]) for row in rows)
+        assert (sum(training), swept) == (100, 100)
+
+
+def test_long_runs_kept_their_memory_and_their_precision():
+    for row in table_of("long_runs/steps"):
+        assert int(row["steps"]) == 10**6
+        assert int(row["compiles"]) == 0
+        assert float(row["memory_mb"]) < 1
+        if row["optimizer"] != "mu2_frank_wolfe":  # the page says why
+            assert float(row["roundings"]) < 10
+    for row in table_of("long_runs/sweep"):
+        assert int(row["cells"]) == 10**4
+        assert float(row["bytes_per_cell"]) < 1000
+        assert float(row["milliseconds_late"]) < 1.5 * float(row["milliseconds_early"])

@@ -1,6 +1,7 @@
 """Data to sweep on: scikit-learn's digits, and MNIST or its like from IDX files."""
 
 import gzip
+import math
 import os
 import zlib
 from pathlib import Path
@@ -135,12 +136,14 @@ def _read_idx(path: Path) -> npt.NDArray[Any]:
         ) from error
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
         raise ValueError(f"{path} is not an IDX file: it starts with {content[:4]!r}.")
-    start = 4 + 4 * content[3]
-    shape = np.frombuffer(content[4:start], ">u4").astype(int)
-    array = np.frombuffer(content, _IDX_TYPES[content[2]], offset=start)
-    if array.size != shape.prod():
-        raise ValueError(f"{path} is cut off: {shape.prod()} values announced, {array.size} found.")
-    return array.reshape(shape)
+    start, kind = 4 + 4 * content[3], np.dtype(_IDX_TYPES[content[2]])
+    shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
+    announced, found = start + kind.itemsize * math.prod(shape), len(content)
+    if announced != found or not shape:
+        raise ValueError(
+            f"{path} is cut off or corrupt: {announced} bytes announced, {found} found."
+        )
+    return np.frombuffer(content, kind, offset=start).reshape(shape)
 
 
 def _find(folder: Path, name: str) -> Path:

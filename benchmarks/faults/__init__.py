@@ -1,0 +1,1 @@
+"""Faults, in numbers: what was tried, what survived it, what was lost."""
