@@ -4,7 +4,7 @@
     python -m benchmarks.measured_beta --data fashion-mnist
 
 Logistic regression as in ``benchmarks.convex``: each tensor in its unit ball, the whole vector in a
-ball of radius 4, and no constraint; rates from 1e-4 to 1e4, 3 seeds; μ²-SGD with both choices of β
+ball of radius 4, and no set; rates from 1e-4 to 1e4, 3 seeds; μ²-SGD with both choices of β
 with as many steps as SGD, and with half of them, which are as many gradients. It writes
 ``results.json``, ``results.csv`` and ``figure.png`` into ``benchmarks/results/measured_<data>``.
 Runs of ``benchmarks.convex`` in the same setting are taken over from its results.

@@ -4,7 +4,7 @@
     python -m benchmarks.part --data fashion-mnist
 
 Logistic regression as in ``benchmarks.measured_beta``: each tensor in its unit ball, the whole
-vector in a ball of radius 4, and no constraint; rates from 1e-4 to 1e4, 3 seeds. μ²-SGD with
+vector in a ball of radius 4, and no set; rates from 1e-4 to 1e4, 3 seeds. μ²-SGD with
 β = 1/t and with measured β, the correction on 1, 1/2, 1/4, 1/8 and 1/16 of each batch of 64, which
 costs 1 + share gradients a step; with as many gradients as SGD, and measured β also with as many
 steps. It writes ``results.json``, ``results.csv`` and ``figure.png`` into

@@ -42,7 +42,7 @@ def mu2_adam(
       momentum: α (not used), β and γ.
       b2: The decay of the second moment.
       eps: Added to the root of the second moment.
-      projection: A function from tree to tree that projects w onto the feasible set.
+      projection: A function from tree to tree that projects w onto the set.
       part: The samples that the correction is taken on, a share of the batch or a function; see
         :func:`corrected_momentum`. The whole batch by default.
       lean: Whether the state is without the last point x, which the average and w tell as well:
@@ -107,7 +107,7 @@ def mu2_adamw(
       eps: Added to the root of the second moment.
       weight_decay: λ, a number or a schedule; as in ``optax.adamw`` it is multiplied by η.
       mask: Which leaves decay, as in ``optax.adamw``: a tree of booleans or a function of params.
-      projection: A function from tree to tree that projects w onto the feasible set.
+      projection: A function from tree to tree that projects w onto the set.
       part: The samples that the correction is taken on, a share of the batch or a function; see
         :func:`corrected_momentum`. The whole batch by default.
       lean: Whether the state is without the last point x, which the average and w tell as well:

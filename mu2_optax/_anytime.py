@@ -73,7 +73,7 @@ def anytime(
       gamma: γ in [0, 1]: a number, a schedule, or the ``gamma`` of a :class:`DoubleMomentum`. 1 is
         no averaging. As everywhere, ``gamma(count)`` is :math:`\gamma_{count+1}`, so the first
         step uses ``gamma(1)``.
-      projection: A function from tree to tree that projects w onto the feasible set.
+      projection: A function from tree to tree that projects w onto the set.
       state_dtype: The dtype of w. By default that of the params, but at least float32.
 
     Returns:

@@ -260,7 +260,7 @@ def mu2_auto(
         :math:`g_t/\sqrt{\hat v_t}`: a tree of booleans like params, or a function from params to
         one. Worth it for the hidden matrices of transformers (not embeddings, not the last layer).
       weight_decay: λ: decoupled decay of w, times the learning rate, as in AdamW.
-      projection: A function from tree to tree that projects w onto the feasible set.
+      projection: A function from tree to tree that projects w onto the set.
       state_dtype: The dtype of w. By default that of the params, but at least float32; in bfloat16
         steps below 1/256 of a coordinate of w would be lost. v and y stay in float32.
 

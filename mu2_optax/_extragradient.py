@@ -87,7 +87,7 @@ def mu2_extra_sgd(
     Args:
       learning_rate: η, a number or a schedule.
       momentum: α, β and γ.
-      projection: A function from tree to tree that projects w and y onto the feasible set.
+      projection: A function from tree to tree that projects w and y onto the set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorem) or η.
       part: The samples on which the gradients at :math:`\hat x_t` and :math:`x_t` are taken, a
         share of the batch or a function; see :func:`corrected_momentum`. What they lack of the

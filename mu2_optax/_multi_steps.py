@@ -1,4 +1,4 @@
-"""Accumulation across calls: many small batches, one step."""
+"""Accumulation across calls: many microbatches, one step."""
 
 from typing import Any, NamedTuple
 
@@ -48,9 +48,9 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
 
     Each call brings the gradient at params on its own small batch, and evaluates that batch once
     more at the previous point. The first k − 1 updates are zero; the last is the step of ``inner``
-    on the two means, which is that of the k small batches as one, if they are equally large.
+    on the two means, which is that of the k microbatches as one, if they are equally large.
     ``optax.MultiSteps`` around these optimizers is silently wrong: it shows ``grad_fn`` the last
-    small batch alone. Where all small batches are at hand in one call, use :func:`accumulate`,
+    microbatch alone. Where all microbatches are at hand in one call, use :func:`accumulate`,
     which needs no further memory.
 
     Args:
@@ -157,7 +157,7 @@ def _corrected(state: Any) -> CorrectedMomentumState | None:
         case [CorrectedMomentumState(x=None)]:
             raise ValueError(
                 "`inner` must store its last point, got an optimizer with `lean=True`; leave that "
-                "out, or use `accumulate`, with all small batches in one call."
+                "out, or use `accumulate`, with all microbatches in one call."
             )
         case [CorrectedMomentumState() as one]:
             return one

@@ -100,7 +100,7 @@ def mu2(
     Args:
       inner: An Optax optimizer with its learning rate and without momentum; it moves w.
       momentum: α, β and γ; see the presets of :class:`DoubleMomentum`.
-      projection: A function from tree to tree that projects w onto the feasible set.
+      projection: A function from tree to tree that projects w onto the set.
       weighted_steps: Whether the step is multiplied by :math:`\alpha_t`, as in the theorems.
       weight_decay: λ in [0, 1], a number or a schedule: the share of w (not of params) that each
         step takes away. It is *not* multiplied by the learning rate, which only ``inner`` knows:
@@ -191,7 +191,7 @@ def mu2_sgd(
       learning_rate: η, a number or a schedule.
       momentum: α, β and γ. :func:`fixed_momentum` suits deep networks, :func:`linear_momentum`
         convex losses on a compact set.
-      projection: A function from tree to tree that projects w onto the feasible set.
+      projection: A function from tree to tree that projects w onto the set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorems, where η is of the
         order of 1/T: :func:`mu2_optax.theory.max_learning_rate`) or η (the experiments).
       weight_decay: λ, a number or a schedule, multiplied by the learning rate as in
@@ -263,7 +263,7 @@ def storm(
     Args:
       learning_rate: η, a number or a schedule.
       beta: β in [0, 1], a number or a schedule.
-      projection: A function from tree to tree that projects params onto the feasible set.
+      projection: A function from tree to tree that projects params onto the set.
       part: The samples that the correction is taken on, a share of the batch or a function; see
         :func:`corrected_momentum`. The whole batch by default.
       state_dtype: The dtype of d. By default that of the params, but at least float32.
@@ -302,7 +302,7 @@ def anytime_sgd(
     Args:
       learning_rate: η, a number or a schedule.
       momentum: α and γ; β is not used.
-      projection: A function from tree to tree that projects w onto the feasible set.
+      projection: A function from tree to tree that projects w onto the set.
       weighted_steps: Whether the step is multiplied by :math:`\alpha_t`.
       state_dtype: The dtype of w. By default that of the params, but at least float32.
 

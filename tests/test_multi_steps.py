@@ -1,4 +1,4 @@
-"""Many small batches make one step: across calls, and in one call with auxiliary data."""
+"""Many microbatches make one step: across calls, and in one call with auxiliary data."""
 
 import functools
 

@@ -28,10 +28,10 @@ class Row:
       means: The mean over the finished seeds at each rate of the table; NaN or Inf if one diverged,
         NaN if none has finished.
       finished: At which rates of the table every seed has finished.
-      plateau: The plateau near the table's best; None while cells are missing.
-      stable: The rates near the row's own best; None while cells are missing.
-      sensitivity: The mean loss above the row's own best; None while cells are missing, or if the
-        metric before training is not known.
+      plateau: The plateau near the table's best; None while cells are missing, or if a rate is 0.
+      stable: The rates near the row's own best; None likewise.
+      sensitivity: The mean loss above the row's own best; None likewise, or if the metric before
+        training is not known.
     """
 
     means: Array
@@ -92,7 +92,7 @@ def summarize(
     rows, scores = {}, {}
     for label, result in results.items():
         plateau = stable = sensitivity = None
-        if result.finished.all() and np.isfinite(best):
+        if result.finished.all() and np.isfinite(best) and (result.learning_rates > 0).all():
             plateau = plateau_width(result, metric, tolerance, best=best, mode=mode)
             stable = stability_range(result, metric, optimum=_optimum(mode, best), mode=mode)
             curve = result.metric(metric).ndim > len(result.shape)

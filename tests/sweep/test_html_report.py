@@ -173,6 +173,11 @@ def test_a_report_can_be_written_of_what_has_not_finished_and_of_what_never_work
     lost = result("a", [np.nan] * 5, curve=True)
     assert "15 diverged" in report(tmp_path, lost)
     assert "15 diverged" in report(tmp_path, lost, "train_loss")
+    from_zero = result("a", [0.5] * 5)
+    from_zero.axes["learning_rate"] = np.array([0.0, 0.1, 1.0, 10.0, 100.0])
+    text = report(tmp_path, from_zero)
+    assert "rates above 0" in text
+    assert "learning rate 0, seed" not in text  # which has no place on the axis
     single = result("", [0.5] * 5)
     assert "This sweep has a plateau: 4.0 decades" in report(tmp_path, single)
 
@@ -192,6 +197,10 @@ def test_errors_say_what_to_do(tmp_path):
         write_report([], "test_accuracy", tmp_path / "report.html")
     with pytest.raises(KeyError, match="no metric 'accuracy' in this sweep; it has"):
         write_report(results(), "accuracy", tmp_path / "report.html")
+    zero = SweepResult({"loss": np.ones((1, 1))}, {"learning_rate": np.zeros(1)}, np.arange(1),
+                       np.ones((1, 1), bool))  # fmt: skip
+    with pytest.raises(ValueError, match="needs a learning rate above 0"):
+        write_report(zero, "loss", tmp_path / "report.html")
     two = SweepResult({"loss": np.ones((1, 1, 1))}, {"learning_rate": np.ones(1),
                       "beta": np.ones(1)}, np.arange(1), np.ones((1, 1, 1), bool))  # fmt: skip
     with pytest.raises(ValueError, match=r"over `learning_rate` alone.*result\.select"):

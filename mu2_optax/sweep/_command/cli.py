@@ -81,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=parse_rates,
         default="1e-4:1e4:log9",
         metavar="RATES",
-        help="low:high:logN, low:high:linN or a list (default: %(default)s)",
+        help="learning rates: low:high:logN, low:high:linN or a list (default: %(default)s)",
     )
     add(
         "--seeds",

@@ -64,6 +64,10 @@ def write_report(
                 f"write_report needs sweeps over `learning_rate` alone, got the axes "
                 f"{list(result.axes)}; fix the others with `result.select(...)`."
             )
+    if not any((result.learning_rates > 0).any() for result in labelled.values()):
+        raise ValueError(
+            "write_report needs a learning rate above 0, got none; its axis is logarithmic."
+        )
     way = metric_mode(metric, mode)
     summary = summarize(labelled, metric, way, initial)
     name = title or "Sweep"
@@ -139,7 +143,7 @@ def _headline(metric: str, summary: Summary) -> str:
     """What the table says, in a sentence."""
     name = in_words(metric)
     if summary.widest is None:
-        return f"No result is complete yet, so there are no measures of {name}."
+        return f"No measures of {name}: they need every cell finished, and rates above 0."
     plateau = summary.rows[summary.widest].plateau
     assert plateau is not None  # the widest one
     best = f"the best {name}, {number_text(summary.best)}"
