@@ -10,7 +10,7 @@ from mu2_optax.sweep._cache import compiled_once
 from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._layout import block_function, choose_layout
 from mu2_optax.sweep._machine import default_device
-from mu2_optax.sweep._program import fingerprint, has_callback, has_convolution
+from mu2_optax.sweep._program import fingerprint, has_callback, keeps_a_core_busy
 from mu2_optax.sweep._threads import Block, cells_of
 from mu2_optax.sweep._tracing import arguments, trace
 
@@ -47,7 +47,7 @@ class CompiledProgram:
             devices,
             len(grid.seeds),
             len(grid.points),
-            has_convolution(self._traced.closed),
+            keeps_a_core_busy(self._traced.closed),
         )
 
     def compile(self) -> None:
