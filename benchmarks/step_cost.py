@@ -1,20 +1,30 @@
-"""What a step costs beside a step of SGD: time and state.
+"""What a step of each optimizer costs: time, state, memory and compilation, beside a step of SGD.
 
-    python -m benchmarks.step_cost --out benchmarks/results/step_cost
+    python -m benchmarks.step_cost                     # all models in float32, then in bfloat16
+    python -m benchmarks.step_cost --models "the paper's CNN" --dtypes float32
 
-Runs one jitted step of each optimizer in turn, round after round, on logistic regression, on an MLP
-of MNIST's shape and on the paper's CNN (float32, batch 64). Prints the median over the rounds of
-the time divided by that of the first optimizer in the same round, and the size of the state divided
-by that of the params. ``--cpu`` counts the processor time of all threads instead of the time
-that passes, which other programs on the machine change less.
+Jitted steps with donated params and state, batch 64 (32 for the ResNet) of made-up numbers. Each
+optimizer takes turns with SGD, with one gradient and, for the tree, with a copy of its params and
+state; the columns are medians, over the rounds, of the ratio of times in the same round:
+
+- ``time`` of a step, divided by that of SGD's step;
+- ``per_gradient``: divided by that of its gradients, of which it has ``gradients`` a step;
+- ``per_copy``: divided by that of copying params and state once, which is what a step reads and
+  writes at least (only for the tree, whose gradient is the params times a number);
+- ``state``: bytes of the state, divided by those of the params;
+- ``peak``: XLA's peak bytes of the step, divided by the bytes of the params;
+- ``compile``: the time to trace and compile the step, divided by SGD's.
+
+It writes ``benchmarks/results/step_cost/results.csv``; models that are not run keep their rows.
 """
 
 import argparse
 import csv
-import pathlib
+import itertools
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,138 +32,252 @@ import numpy as np
 import optax
 
 import mu2_optax
+from benchmarks.experiment import RESULTS
 from benchmarks.image_tasks import cnn_task
+from benchmarks.timing import in_turn, spread
+from examples.cifar10_resnet import ResNet
+from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data
 
 BATCH = 64
+SHARE = 1 / 8
+MEASURED = mu2_optax.fixed_momentum(beta=mu2_optax.measured_beta())
+SGD = "SGD"
+
+
+class Optimizer(NamedTuple):
+    """An optimizer, its gradients a step, and whether its correction is on a part of the batch."""
+
+    tx: Any
+    gradients: float
+    in_part: bool = False
+
+
 OPTIMIZERS = {
-    "optax.sgd": optax.sgd(0.1),
-    "optax.adam": optax.adam(1e-3),
-    "anytime_sgd": mu2_optax.anytime_sgd(0.1, mu2_optax.fixed_momentum()),
-    "storm": mu2_optax.storm(0.1, 0.9),
-    "mu2_sgd": mu2_optax.mu2_sgd(0.1),
-    "mu2_sgd, β measured": mu2_optax.mu2_sgd(
-        0.1, mu2_optax.fixed_momentum(beta=mu2_optax.measured_beta())
-    ),
-    "mu2_adam": mu2_optax.mu2_adam(1e-3),
-    "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.1),
-    "mu2_auto": mu2_optax.mu2_auto(),
+    SGD: Optimizer(optax.sgd(0.1), 1),
+    "SGD with momentum": Optimizer(optax.sgd(0.1, momentum=0.9), 1),
+    "Adam": Optimizer(optax.adam(1e-3), 1),
+    "schedule-free SGD": Optimizer(optax.contrib.schedule_free_sgd(0.1), 1),
+    "anytime_sgd": Optimizer(mu2_optax.anytime_sgd(0.1, mu2_optax.fixed_momentum()), 1),
+    "storm": Optimizer(mu2_optax.storm(0.1, 0.9), 2),
+    "mu2_sgd": Optimizer(mu2_optax.mu2_sgd(0.1), 2),
+    "mu2_sgd, part 1/8": Optimizer(mu2_optax.mu2_sgd(0.1), 1 + SHARE, in_part=True),
+    "mu2_sgd, lean": Optimizer(mu2_optax.mu2_sgd(0.1, lean=True), 2),
+    "mu2_sgd, β measured": Optimizer(mu2_optax.mu2_sgd(0.1, MEASURED), 2),
+    "mu2_extra_sgd": Optimizer(mu2_optax.mu2_extra_sgd(0.1), 3),
+    "mu2_adam": Optimizer(mu2_optax.mu2_adam(1e-3), 2),
+    "mu2_auto": Optimizer(mu2_optax.mu2_auto(), 1),
 }
 
 
 class Model(NamedTuple):
     """A loss, its first params and a batch, made when called; and the steps of a round."""
 
-    make: Callable
+    make: Callable[[], tuple[Any, Any, Any]]
     steps: int
+    copied: bool = False
 
 
-def dense(*sizes):
+def dense(*sizes: int) -> tuple[Any, Any, Any]:
     """Dense layers with ReLUs between them."""
-    batch = (jax.random.normal(jax.random.key(1), (BATCH, 784)), jnp.arange(BATCH) % 10)
-    return loss, initial_params(jax.random.key(0), sizes), batch
+    keys = jax.random.split(jax.random.key(0), len(sizes) - 1)
+    params = [
+        {"w": jax.random.normal(k, (n, m)) / jnp.sqrt(n), "b": jnp.zeros(m)}
+        for k, (n, m) in zip(keys, itertools.pairwise(sizes), strict=True)
+    ]
+
+    def loss(params: Any, batch: Any) -> Any:
+        x, labels = batch
+        for layer in params[:-1]:
+            x = jax.nn.relu(x @ layer["w"] + layer["b"])
+        return cross_entropy(x @ params[-1]["w"] + params[-1]["b"], labels)
+
+    return loss, params, (jax.random.normal(jax.random.key(1), (BATCH, sizes[0])), _labels(BATCH))
 
 
-def cnn():
+def cnn() -> tuple[Any, Any, Any]:
     """The paper's CNN."""
     images = np.random.default_rng(0).normal(size=(BATCH, 28, 28)).astype(np.float32)
-    labels = np.arange(BATCH, dtype=np.int32) % 10
+    labels = np.asarray(_labels(BATCH))
     task = cnn_task(Data(images, labels, images, labels), BATCH)
     return task.loss, task.init(jax.random.key(0)), task.batch(jnp.arange(BATCH))
 
 
-def initial_params(key, sizes):
-    keys = jax.random.split(key, len(sizes) - 1)
-    return [
-        {"w": jax.random.normal(k, (n, m)) / jnp.sqrt(n), "b": jnp.zeros(m)}
-        for k, n, m in zip(keys, sizes[:-1], sizes[1:], strict=True)
-    ]
+def resnet(depth: int = 18, width: int = 4, batch: int = 32) -> tuple[Any, Any, Any]:
+    """The ResNet of `examples.cifar10_resnet` with few channels."""
+    model = ResNet(depth, width)
+    images = jax.random.normal(jax.random.key(1), (batch, 32, 32, 3))
+    variables = jax.jit(lambda key: model.init(key, images, train=True))(jax.random.key(0))
+    statistics = variables["batch_stats"]
+
+    def loss(params: Any, batch: Any) -> Any:
+        of_both = {"params": params, "batch_stats": statistics}
+        logits, _ = model.apply(of_both, batch[0], train=True, mutable=["batch_stats"])
+        return cross_entropy(logits, batch[1])
+
+    return loss, variables["params"], (images, _labels(batch))
 
 
-def loss(params, batch):
-    x, labels = batch
-    for layer in params[:-1]:
-        x = jax.nn.relu(x @ layer["w"] + layer["b"])
-    logits = x @ params[-1]["w"] + params[-1]["b"]
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+def tree(count: int = 100_000_000, leaves: int = 200) -> tuple[Any, Any, Any]:
+    """Many numbers with a loss of which the gradient is the numbers times a mean."""
+    params = [jnp.full(count // leaves, 1.0 + i) for i in range(leaves)]
+    loss = lambda params, batch: batch.mean() * sum(jnp.sum(p * p) for p in params) / 2
+    return loss, params, jnp.full(8, 1e-3)
+
+
+def cross_entropy(logits: Any, labels: Any) -> Any:
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels)
+    return losses.mean()
+
+
+def _labels(count: int) -> jax.Array:
+    return jnp.arange(count, dtype=jnp.int32) % 10
 
 
 MODELS = {
     "logistic regression": Model(lambda: dense(784, 10), 100),
-    "MLP 784-512-512-10": Model(lambda: dense(784, 512, 512, 10), 20),
-    "the paper's CNN": Model(cnn, 2),
+    "MLP 784-512-512-10": Model(lambda: dense(784, 512, 512, 10), 8),
+    "the paper's CNN": Model(cnn, 1),
+    "ResNet-18, width 4": Model(resnet, 1),
+    "10⁸ params in 200 leaves": Model(tree, 1, copied=True),
 }
+DTYPES = ("float32", "bfloat16")
 
 
-def make_step(loss, tx):
+def make_step(loss: Any, optimizer: Optimizer) -> Callable[..., Any]:
+    """The step of a user: one gradient, the update, the new params."""
     grad_fn = jax.grad(loss)
-    tx = optax.with_extra_args_support(tx)
+    tx = optax.with_extra_args_support(optimizer.tx)
+    in_parts = mu2_optax.grad_in_parts(grad_fn, SHARE)
 
-    @jax.jit
-    def step(params, state, batch):
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+    def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any]:
+        if optimizer.in_part:
+            grads, again = in_parts(params, batch)
+        else:
+            grads, again = grad_fn(params, batch), {"grad_fn": grad_fn, "batch": batch}
+        updates, state = tx.update(grads, state, params, **again)
         return optax.apply_updates(params, updates), state
 
     return step
 
 
-def seconds(step, params, state, batch, steps, clock):
-    """The time of a few steps, one after another."""
-    start = clock()
-    for _ in range(steps):
-        params, state = step(params, state, batch)
-    jax.block_until_ready(params)
-    return clock() - start
+class Measured(NamedTuple):
+    """A compiled step: a function that times some of them, and what it took to get there."""
+
+    seconds: Callable[[], float]
+    compile_seconds: float
+    state: int
+    peak: int
 
 
-def size(tree):
+def compiled(loss: Any, optimizer: Optimizer, params: Any, batch: Any, steps: int) -> Measured:
+    """Compiles the step of an optimizer."""
+    params = jax.tree.map(jnp.copy, params)
+    held = [(params, optimizer.tx.init(params))]
+    start = time.perf_counter()
+    jitted = jax.jit(make_step(loss, optimizer), donate_argnums=(0, 1))
+    step = jitted.lower(*held[0], batch).compile()
+    compile_seconds = time.perf_counter() - start
+    memory = step.memory_analysis()
+    peak = memory.temp_size_in_bytes + memory.argument_size_in_bytes
+    peak += memory.output_size_in_bytes - memory.alias_size_in_bytes
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        for _ in range(steps):
+            held[0] = step(*held[0], batch)
+        jax.block_until_ready(held[0])
+        return time.perf_counter() - start
+
+    return Measured(seconds, compile_seconds, size(held[0][1]), peak)
+
+
+def timed(function: Any, *args: Any, steps: int) -> Callable[[], float]:
+    """A function that times calls of a jitted function."""
+    function = jax.jit(function).lower(*args).compile()
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        for _ in range(steps):
+            out = function(*args)
+        jax.block_until_ready(out)
+        return time.perf_counter() - start
+
+    return seconds
+
+
+def size(tree: Any) -> int:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
-def measure(model, optimizers, rounds, clock):
-    """Rows of (optimizer, time ratio, state ratio)."""
+def measure(model: Model, dtype: str, names: list[str], rounds: int) -> Iterator[dict[str, Any]]:
+    """A row for each optimizer."""
     loss, params, batch = model.make()
-    steps = {name: make_step(loss, OPTIMIZERS[name]) for name in optimizers}
-    states = {name: OPTIMIZERS[name].init(params) for name in optimizers}
-
-    def one_round():
-        return {
-            name: seconds(step, params, states[name], batch, model.steps, clock)
-            for name, step in steps.items()
+    narrow = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a
+    params, batch = jax.tree.map(narrow, (params, batch))
+    gradient = timed(jax.grad(loss), params, batch, steps=model.steps)
+    sgd = compiled(loss, OPTIMIZERS[SGD], params, batch, model.steps)
+    for name in names:
+        optimizer = OPTIMIZERS[name]
+        own = sgd if name == SGD else compiled(loss, optimizer, params, batch, model.steps)
+        ways = {"gradient": gradient, SGD: sgd.seconds, name: own.seconds}
+        if model.copied:
+            both = (params, jax.tree.map(jnp.copy, optimizer.tx.init(params)))
+            ways["copy"] = timed(lambda of: jax.tree.map(jnp.copy, of), both, steps=model.steps)
+        seconds = in_turn(ways, rounds)
+        ratio = lambda to, seconds=seconds, name=name: seconds[name] / seconds[to]
+        time_ratio = spread(ratio(SGD))
+        yield {
+            "optimizer": name,
+            "time": f"{time_ratio.median:.2f}",
+            "time_low": f"{time_ratio.low:.2f}",
+            "time_high": f"{time_ratio.high:.2f}",
+            "gradients": f"{optimizer.gradients:g}",
+            "per_gradient": f"{np.median(ratio('gradient')) / optimizer.gradients:.2f}",
+            "per_copy": f"{np.median(ratio('copy')):.2f}" if model.copied else "",
+            "state": f"{own.state / size(params):.2f}",
+            "peak": f"{own.peak / size(params):.2f}",
+            "compile": f"{own.compile_seconds / sgd.compile_seconds:.2f}",
+            "milliseconds": f"{1e3 * np.median(seconds[name]) / model.steps:.3g}",
         }
 
-    one_round()  # compiles
-    times = [one_round() for _ in range(rounds)]
-    first = optimizers[0]
-    for name in optimizers:
-        ratio = np.median([t[name] / t[first] for t in times])
-        yield name, float(ratio), size(states[name]) / size(params)
+
+def write(rows: list[dict[str, Any]], file: Path) -> None:
+    """Writes rows, beside those of other models and dtypes that are in the file."""
+    key = lambda row: (row["model"], row["dtype"])
+    new = set(map(key, rows))
+    if file.is_file():
+        with file.open(newline="") as opened:
+            rows = [row for row in csv.DictReader(opened) if key(row) not in new] + rows
+    order = list(itertools.product(MODELS, DTYPES))
+    rows.sort(key=lambda row: order.index(key(row)))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=30, help="rounds to take the median of")
+def main() -> None:
+    """Measures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=9, help="rounds to take the median of")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
     parser.add_argument(
         "--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS), metavar="NAME"
     )
-    parser.add_argument("--cpu", action="store_true", help="count processor time")
-    parser.add_argument("--out", type=pathlib.Path, help="folder for results.csv")
+    parser.add_argument("--out", type=Path, default=RESULTS / "step_cost", help="folder")
     args = parser.parse_args()
-    clock = time.process_time if args.cpu else time.perf_counter
-    rows = []
-    for model in args.models:
-        print(f"\n{model}: time of a step beside {args.optimizers[0]}, state beside the params")
-        for name, ratio, state in measure(MODELS[model], args.optimizers, args.rounds, clock):
-            print(f"  {name:22s} {ratio:6.2f} x   {state:5.2f} x", flush=True)
-            rows.append([model, name, f"{ratio:.2f}", f"{state:.2f}"])
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        with open(args.out / "results.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["model", "optimizer", "time_ratio", "state_ratio"])
-            writer.writerows(rows)
+    keep_freed_memory()
+    for dtype, model in itertools.product(args.dtypes, args.models):
+        rows = []
+        for row in measure(MODELS[model], dtype, args.optimizers, args.rounds):
+            rows.append({"model": model, "dtype": dtype, **row})
+            print(*(f"{name} {value}" for name, value in rows[-1].items()), sep=", ", flush=True)
+        write(rows, args.out / "results.csv")
 
 
 if __name__ == "__main__":

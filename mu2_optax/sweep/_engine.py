@@ -21,7 +21,7 @@ from mu2_optax.sweep._machine import describe_machine, describe_versions
 from mu2_optax.sweep._memory import explain_out_of_memory, is_out_of_memory
 from mu2_optax.sweep._options import check_context, check_options
 from mu2_optax.sweep._outcomes import Outcomes
-from mu2_optax.sweep._program import has_convolution
+from mu2_optax.sweep._program import keeps_a_core_busy
 from mu2_optax.sweep._progress import Progress
 from mu2_optax.sweep._python import PythonProgram
 from mu2_optax.sweep._result import SweepResult
@@ -140,8 +140,8 @@ def _make_program(
     if strategy == "python":
         return PythonProgram(train, grid)
     traced = trace(train, grid)
-    shape, convolution = (len(grid.seeds), len(grid.points)), has_convolution(traced.closed)
-    layout = choose_layout(strategy, chunk_size, devices, *shape, convolution)
+    shape, busy = (len(grid.seeds), len(grid.points)), keeps_a_core_busy(traced.closed)
+    layout = choose_layout(strategy, chunk_size, devices, *shape, busy)
     return CompiledProgram(traced, grid, layout)
 
 

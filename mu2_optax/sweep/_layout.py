@@ -51,14 +51,14 @@ def choose_layout(
     devices: Sequence[jax.Device] | None,
     seeds: int,
     points: int,
-    has_convolution: bool,
+    busy: bool,
 ) -> Layout:
     """Decides the block of one call; `sweep` documents the rule for ``"auto"``."""
     count = len(devices) if devices else 1
     platform = devices[0].platform if devices else default_device().platform
     shares = 1
     if strategy == "auto":
-        strategy = "loop" if platform == "cpu" and has_convolution else "vmap"
+        strategy = "loop" if platform == "cpu" and busy else "vmap"
         if platform == "cpu" and devices is None and chunk_size is None:
             shares = _workers()  # a call per core: XLA runs small matrix products on one
     # Split the axis that leaves the fullest device with the fewest cells.

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import jax
@@ -12,6 +13,10 @@ from jax.extend.core import ClosedJaxpr
 
 # Where objects lie in memory and what functions are called make no difference to the numbers.
 _ACCIDENTAL = re.compile(r" at 0x\w+|\bname=\S+")
+
+# Of a product of matrices: a side below which lanes share its work, and the multiplications from
+# which on a lane is slower beside others than alone (dense layers of MNIST's shape, 1 to 9 lanes).
+_SHORT, _LARGE = 16, 2**22
 
 
 def fingerprint(closed: ClosedJaxpr) -> str:
@@ -32,9 +37,23 @@ def fingerprint(closed: ClosedJaxpr) -> str:
     return digest.hexdigest()
 
 
-def has_convolution(closed: ClosedJaxpr) -> bool:
-    """Whether a convolution occurs anywhere in a program."""
-    return any(name == "conv_general_dilated" for name in _primitives(closed))
+def keeps_a_core_busy(closed: ClosedJaxpr) -> bool:
+    """Whether a program gains nothing on a CPU from another one beside it on the same core.
+
+    So it is with a convolution anywhere, and with a large product of matrices in a loop. A product
+    with a short side, such as that with the weights of logistic regression, is faster with the
+    weights of several lanes side by side.
+    """
+    loops = (_parts(part) for part in _loops(closed))
+    products = (
+        equation
+        for parts in loops
+        for part in parts
+        for equation in part.eqns
+        if equation.primitive.name == "dot_general"
+    )
+    convolution = any(name == "conv_general_dilated" for name in _primitives(closed))
+    return convolution or any(map(_is_large, products))
 
 
 def has_callback(closed: ClosedJaxpr) -> bool:
@@ -48,13 +67,36 @@ def _primitives(closed: ClosedJaxpr) -> Iterator[str]:
         yield from (equation.primitive.name for equation in part.eqns)
 
 
+def _loops(closed: ClosedJaxpr) -> Iterator[Any]:
+    """The bodies of the outermost and all other loops of a program."""
+    for part in _parts(closed):
+        for equation in part.eqns:
+            if equation.primitive.name in ("scan", "while"):
+                yield from _inside(equation)
+
+
+def _is_large(product: Any) -> bool:
+    """Whether a product of matrices has no short side, and multiplications enough for a core."""
+    (contracted, _), (batched, _) = product.params["dimension_numbers"]
+    left, right = (variable.aval for variable in product.invars)
+    inner = prod(left.shape[axis] for axis in contracted)
+    lanes = prod(left.shape[axis] for axis in batched)
+    rows, columns = (aval.size // max(inner * lanes, 1) for aval in (left, right))
+    return min(rows, inner, columns) >= _SHORT and rows * inner * columns >= _LARGE
+
+
 def _parts(jaxpr: Any) -> Iterator[Any]:
     """A jaxpr, and those inside its equations, depth first."""
     yield jaxpr
     for equation in jaxpr.eqns:
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
-            if _is_jaxpr(value):
-                yield from _parts(value)
+        for inside in _inside(equation):
+            yield from _parts(inside)
+
+
+def _inside(equation: Any) -> Iterator[Any]:
+    """The jaxprs that an equation runs."""
+    values = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
+    yield from filter(_is_jaxpr, values)
 
 
 def _is_jaxpr(value: Any) -> bool:

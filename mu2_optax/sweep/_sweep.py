@@ -50,9 +50,10 @@ def sweep(
       time.
     * ``"loop"``: one call per cell. A cell that raises is NaN in the result, with a warning, and
       does not take the others with it.
-    * ``"auto"``: ``"loop"`` on a CPU if ``train`` contains a convolution, which XLA's CPU compiler
-      vectorises badly, and ``"vmap"`` everywhere else; on a CPU the rates are shared out between
-      the cores, a call each. Measured by ``benchmarks/sweep_throughput.py``.
+    * ``"auto"``: ``"loop"`` on a CPU if ``train`` contains a convolution, or in a loop a product of
+      matrices that keeps a core busy by itself (sides from 16 on, 4 million multiplications: a
+      dense layer of 100 units), and ``"vmap"`` everywhere else; on a CPU the rates are shared out
+      between the cores, a call each. Measured by ``benchmarks/sweep_throughput.py``.
 
     On a CPU, as many calls run at once as there are cores, at most 4.
 

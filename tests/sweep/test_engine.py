@@ -84,6 +84,26 @@ def test_auto_loops_over_convolutions_and_vmaps_the_rest_on_cpu(monkeypatch):
     assert result.info["block"] == [2, -(-len(RATES) // 2)]  # a call for each of two cores
 
 
+@pytest.mark.parametrize(
+    ("units", "in_loop", "strategy"),
+    [(128, True, "loop"), (128, False, "vmap"), (64, True, "vmap"), (15, True, "vmap")],
+)
+def test_auto_loops_where_a_product_in_a_loop_keeps_a_core_busy(units, in_loop, strategy):
+    batch = 64 * 128 // units  # as many multiplications in each case but that of 64 units
+    images = jnp.ones((64 if units == 64 else batch, 784))
+
+    def train(learning_rate, key):
+        weights = learning_rate * jax.random.normal(key, (784, units))
+        step = lambda weights, _: (weights + 1e-3 * (images.T @ (images @ weights)), None)
+        if in_loop:
+            weights, _ = jax.lax.scan(step, weights, None, length=2)
+        else:
+            weights, _ = step(weights, None)
+        return {"loss": jnp.sum(weights)}
+
+    assert sweep(train, [0.1, 0.2], 1, progress=False).info["strategy"] == strategy
+
+
 @pytest.mark.parametrize("chunk_size", range(1, 20))
 def test_chunks_have_at_most_chunk_size_cells(chunk_size):
     layout = choose_layout("vmap", chunk_size, None, 3, 6, False)

@@ -1,0 +1,53 @@
+"""Both sides of the comparison with PyTorch run the same algorithm."""
+
+import csv
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra `bench`")
+from benchmarks import vs_pytorch  # noqa: E402
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", vs_pytorch.MODELS)
+@pytest.mark.parametrize("scanned", [False, True])
+def test_both_sides_make_the_same_steps(name, scanned):
+    model, data = vs_pytorch.MODELS[name], vs_pytorch.made_up(count=256)
+    rows = np.random.default_rng(2).integers(0, 256, (6, vs_pytorch.BATCH))
+    task = model.task(data)
+    params = task.init(jax.random.key(0))
+    train_there, modules = vs_pytorch.there(model, data, params)
+    train_there(rows)
+    modules.train()
+    images, labels = torch.tensor(data.train_x[:64]), torch.tensor(data.train_y[:64]).long()
+    loss_there = torch.nn.functional.cross_entropy(modules(images), labels)
+
+    train_here = vs_pytorch.here(model, data, scanned=scanned)
+    state = model.optimizer(vs_pytorch.RATE).init(params)
+    first = jax.tree.map(np.array, params)
+    params, _ = train_here(params, state, rows)
+    np.testing.assert_allclose(
+        task.loss(params, task.batch(np.arange(64))), loss_there.item(), 1e-5
+    )
+    ends, starts = vs_pytorch.as_tensors(params), vs_pytorch.as_tensors(first)
+    for own, end, start in zip(modules.parameters(), ends, starts, strict=True):
+        moved = (end - start).abs().max()
+        # float32: a bias before BatchNorm has no gradient but rounding, and moves by that alone.
+        assert (own.detach() - end).abs().max() <= 1e-4 * moved + 1e-6
+        assert moved > 0
+
+
+@pytest.mark.slow
+def test_the_comparison_runs_and_writes_a_row_for_each_way(tmp_path, monkeypatch):
+    options = ["--rounds", "1", "--sweep-rounds", "1", "--steps", "2", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["vs_pytorch", *options])
+    monkeypatch.setattr(vs_pytorch.torch, "compile", lambda modules: modules)  # takes half a minute
+    monkeypatch.setattr(vs_pytorch, "keep_freed_memory", lambda: None)
+    vs_pytorch.main()
+    (file,) = tmp_path.iterdir()
+    rows = list(csv.DictReader(file.open()))
+    assert len(rows) == 4 * len(vs_pytorch.MODELS) + 3
+    assert all(float(row["per_second"]) > 0 for row in rows)
