@@ -7,8 +7,10 @@ network is left out, and so are workers that are slower than others or get lost.
 """
 
 import heapq
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -127,3 +129,36 @@ def study(cell_seconds, costs_of_a_call, cells=CELLS, workers=WORKERS, per_call=
                     }
                 )
     return rows
+
+
+def costs_rows(file: Path) -> list[list[str]]:
+    """The table of what a call costs, in milliseconds; its head first."""
+    calls = json.loads(file.read_text())["calls"]
+    shown = lambda seconds: f"{1000 * seconds:.2f}" if seconds else "–"
+    rows = [["a call that computes nothing, on", "ms", "of the client", "of the scheduler"]]
+    for where, cost in calls.items():
+        rows.append([where, *(shown(cost[part]) for part in ("seconds", "client", "scheduler"))])
+    return rows
+
+
+def study_rows(file: Path) -> list[list[str]]:
+    """The table of efficiencies; its head first."""
+    rows = json.loads(file.read_text())["study"]["rows"]
+    counts = sorted({row["workers"] for row in rows})
+    head = ["seconds of a cell", "cells in a call", *(f"{count:,} workers" for count in counts)]
+    body = {}
+    for row in rows:
+        label = (row["cell_seconds"], row["cells_per_call"])
+        body.setdefault((*label, row["saturated_from"]), {})[row["workers"]] = row["efficiency"]
+    return [
+        [*head, "busy all the time from"],
+        *(
+            [
+                f"{seconds:.2g}",
+                str(size),
+                *(f"{100 * found[count]:.0f} %" for count in counts),
+                f"{float(f'{limit:.2g}'):,.0f} workers",
+            ]
+            for (seconds, size, limit), found in body.items()
+        ),
+    ]

@@ -14,7 +14,8 @@ Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations``
 was run for each.
 ``no_tuning`` has every optimizer of a task of ``benchmarks.no_tuning``, untouched and tuned;
 ``factors`` and ``goals`` have a row for each of its tasks, and name the folder of the results.
-``step_cost`` has what ``benchmarks.step_cost`` measured, from its CSV file.
+``step_cost`` has what ``benchmarks.step_cost`` measured, from its CSV file; ``cluster_costs`` and
+``cluster_study`` what ``benchmarks.cluster`` measured and simulated, from its JSON file.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import no_tuning, no_tuning_tables
+from benchmarks import cluster_study, no_tuning, no_tuning_tables
 from benchmarks.experiment import RESULTS, Results, select
 from benchmarks.robustness_measures import BUDGETS, Measure, robustness, with_budget
 from mu2_optax.sweep import load_results
@@ -100,6 +101,13 @@ def render(text: str) -> str:
         if match["kind"] in over_tasks:
             rows = over_tasks[match["kind"]](no_tuning.load_all(ROOT / match["file"]))
             return match["head"] + no_tuning_tables.markdown(rows) + match["tail"]
+        of_a_cluster = {
+            "cluster_costs": cluster_study.costs_rows,
+            "cluster_study": cluster_study.study_rows,
+        }
+        if match["kind"] in of_a_cluster:
+            head, *body = of_a_cluster[match["kind"]](ROOT / match["file"])
+            return match["head"] + _markdown(head, body) + match["tail"]
         if match["kind"] == "step_cost":
             return match["head"] + step_cost_table(ROOT / match["file"]) + match["tail"]
         results = load_results(ROOT / match["file"])

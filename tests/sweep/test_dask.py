@@ -1,5 +1,6 @@
 """Sweeps on a cluster of Dask: two worker processes, workers and schedulers that are killed."""
 
+import argparse
 import contextlib
 import os
 import signal
@@ -23,6 +24,7 @@ from sweep.test_executor import (
 
 from mu2_optax.sweep import ExecutorError, load_results
 from mu2_optax.sweep._command.cli import main
+from mu2_optax.sweep._command.cluster import open_executor
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -219,6 +221,18 @@ def test_the_command_on_two_workers_stops_at_ctrl_c_and_goes_on(tmp_path):
     local = start(*options, "--out", "local", cwd=tmp_path)
     assert local.wait(timeout=300) == 0
     assert_same_results(tmp_path / "run", tmp_path / "local")
+
+
+@pytest.mark.slow
+def test_strangers_cannot_join_the_workers_of_the_command():
+    options = argparse.Namespace(workers=1, scheduler=None, function=None)
+    with open_executor(options) as executor:
+        assert executor.submit(sum, [1, 2]).result(timeout=60) == 3
+        address = executor._client.scheduler.address
+        assert address.startswith("tls://127.0.0.1:")
+        for stranger in ("tls", "tcp"):
+            with pytest.raises((OSError, ValueError, TypeError)):
+                distributed.Client(address.replace("tls", stranger, 1), timeout="3s")
 
 
 def test_where_no_scheduler_answers_the_command_says_so(tmp_path, monkeypatch, capsys):
