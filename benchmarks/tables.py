@@ -15,7 +15,8 @@ was run for each.
 ``no_tuning`` has every optimizer of a task of ``benchmarks.no_tuning``, untouched and tuned;
 ``factors`` and ``goals`` have a row for each of its tasks, and name the folder of the results.
 ``step_cost`` has what ``benchmarks.step_cost`` measured, from its CSV file; ``faults``,
-``long_runs`` and ``long_sweeps`` have what ``benchmarks.faults`` and ``benchmarks.long_runs`` did.
+``long_runs`` and ``long_sweeps`` have what ``benchmarks.faults`` and ``benchmarks.long_runs`` did;
+``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster`` measured and simulated.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import fault_tables, no_tuning, no_tuning_tables
+from benchmarks import cluster_study, fault_tables, no_tuning, no_tuning_tables
 from benchmarks.experiment import RESULTS, Results, select
 from benchmarks.robustness_measures import BUDGETS, Measure, robustness, with_budget
 from mu2_optax.sweep import load_results
@@ -105,6 +106,8 @@ def render(text: str) -> str:
             "faults": fault_tables.faults_table,
             "long_runs": fault_tables.long_runs_table,
             "long_sweeps": fault_tables.long_sweeps_table,
+            "cluster_costs": cluster_study.costs_rows,
+            "cluster_study": cluster_study.study_rows,
         }
         if match["kind"] in of_a_file:
             head, *body = of_a_file[match["kind"]](ROOT / match["file"])

@@ -1,9 +1,13 @@
 """What is known of Dask's executor beyond what every executor does."""
 
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
+
+_PATIENCE = 300  # seconds
 
 
 def client_of(executor: Any) -> Any:
@@ -12,29 +16,72 @@ def client_of(executor: Any) -> Any:
     return getattr(executor, "_client", None) if of_dask else None
 
 
-def is_closed(executor: Any) -> bool:
-    """Whether it is a client of Dask that has given up; its calls would then never end."""
-    return getattr(client_of(executor), "status", None) in ("closing", "closed")
+def call_options(executor: Any) -> dict[str, Any]:
+    """What to add to a call of ``submit``: Dask would take two with equal arguments for one."""
+    return {} if client_of(executor) is None else {"pure": False}
 
 
-def as_future(client: Any, name: str, content: bytes) -> Any:
-    """The content as the result of a call, which Dask makes again where it is lost.
+def check_scheduler(executor: Any) -> None:
+    """Requires a client of Dask to have its scheduler; without, some of its calls never end.
 
-    Passed to other calls, it goes to each worker once.
+    Raises:
+      ConnectionError: If it has lost it.
+    """
+    client = client_of(executor)
+    if client is not None and client.status != "running":
+        raise ConnectionError(f"the connection to Dask's scheduler is {client.status}")
+
+
+@dataclass(frozen=True)
+class OnCluster:
+    """Bytes on a cluster of Dask; a worker reads them as it would a file.
+
+    They are no argument of Dask's, or it would run calls where the bytes are, and not where there
+    is time.
+
+    Attributes:
+      name: That of the ``distributed.Variable`` that refers to them.
+    """
+
+    name: str
+
+    def read_bytes(self) -> bytes:
+        """The bytes, from whichever worker has them.
+
+        Raises:
+          TimeoutError: If none of them has had time to make them again after a loss.
+        """
+        from distributed import Variable, get_client
+
+        variable = Variable(self.name, client=get_client())
+        return variable.get(timeout=_PATIENCE).result(timeout=_PATIENCE)
+
+
+@contextmanager
+def on_cluster(client: Any, content: bytes) -> Iterator[OnCluster]:
+    """Within it, the cluster holds the content: as the result of a call, made again when lost.
 
     Args:
       client: The client.
-      name: The same for the same content.
       content: What to send.
 
-    Returns:
-      Dask's future.
+    Yields:
+      What to pass to the workers.
     """
     import dask
+    from distributed import Variable
 
+    name = f"mu2-sweep-{uuid.uuid4().hex}"
     enough = 2 * len(content)  # bytes: it is meant to be large, and goes through the scheduler once
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": enough}):
-        return client.submit(_itself, content, key=f"mu2-sweep-{name}")
+        future = client.submit(_itself, content, key=name)
+    variable = Variable(name, client=client)
+    variable.set(future)
+    try:
+        yield OnCluster(name)
+    finally:
+        with suppress(Exception):  # a scheduler that is lost has forgotten it
+            variable.delete()
 
 
 def in_the_main_thread_of_a_worker(function: Callable[[], object]) -> None:

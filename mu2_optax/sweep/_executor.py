@@ -2,19 +2,18 @@
 
 import pickle
 import queue
-import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from mu2_optax.sweep._dask import is_closed
+from mu2_optax.sweep._dask import call_options, check_scheduler
 from mu2_optax.sweep._result import SweepResult
 from mu2_optax.sweep._shipping import pack, shipped
 from mu2_optax.sweep._threads import Block, Finished, Runner
 from mu2_optax.sweep._worker import Reply, Task, run_block
 
-_IN_FLIGHT = 256  # calls, before it is known how many workers there are
-_PER_WORKER = 4  # calls in flight for each worker that has been seen
 _GLANCE = 0.2  # seconds after which to look at Ctrl-C, the clock and the executor again
 
 
@@ -22,6 +21,15 @@ class ExecutorError(RuntimeError):
     """The executor lost calls and did not run them again; ``result`` has what had finished."""
 
     result: SweepResult | None = None
+
+
+def calls_in_flight(workers: int) -> int:
+    """How many calls may be in flight, so that no worker waits for the next one.
+
+    An executor does not say how many workers it has, so it starts with many, and goes on with some
+    for each worker that has replied.
+    """
+    return max(1024, 4 * workers)
 
 
 class Workers:
@@ -71,43 +79,36 @@ def on_executor(
     """
 
     def runner(blocks: Iterator[Block], stopping: Callable[[], bool]) -> Iterator[Finished]:
-        pending: dict[Future[bytes], Block] = {}
+        pending: dict[Future[bytes], Block] = {}  # the oldest first
         done: queue.SimpleQueue[Future[bytes]] = queue.SimpleQueue()
-        sweep = uuid.uuid4().hex
-        dropping = False
+        dropped = False
         with shipped(executor, pack(task)) as (digest, content):
+            submit = partial(executor.submit, run_block, digest, content, **call_options(executor))
             try:
                 while True:
-                    window = max(_IN_FLIGHT, _PER_WORKER * len(workers.machines))
-                    while len(pending) < window and (block := next(blocks, None)) is not None:
-                        try:
-                            future = executor.submit(run_block, sweep, digest, content, block)
-                        except Exception as error:
-                            raise _lost(describe(block), error) from error
+                    most = calls_in_flight(len(workers.machines))
+                    while len(pending) < most and (block := next(blocks, None)) is not None:
+                        with _or_lost(describe, block):
+                            future = submit(block)
                         pending[future] = block
                         future.add_done_callback(done.put)
-                    if stopping() and not dropping:
-                        dropping = True
-                        for future in [*pending][max(1, len(workers.machines)) :]:
-                            future.cancel()
                     if not pending:
                         return
+                    if stopping() and not dropped:
+                        dropped = True
+                        for future in [*pending][max(1, len(workers.machines)) :]:
+                            future.cancel()
                     try:
                         future = done.get(timeout=_GLANCE)
                     except queue.Empty:
-                        if is_closed(executor):
-                            block, closed = next(iter(pending.values())), CancelledError("closed")
-                            raise _lost(describe(block), closed) from closed
+                        with _or_lost(describe, next(iter(pending.values()))):
+                            check_scheduler(executor)
                         continue
                     block = pending.pop(future)
-                    failure = (
-                        CancelledError("dropped") if future.cancelled() else future.exception()
-                    )
-                    if failure is not None:
-                        if stopping():
-                            continue
-                        raise _lost(describe(block), failure) from failure
-                    reply: Reply = pickle.loads(future.result())
+                    if dropped and (future.cancelled() or future.exception() is not None):
+                        continue
+                    with _or_lost(describe, block):
+                        reply: Reply = pickle.loads(future.result())
                     if reply.error is not None and reply.fatal:
                         raise reply.error
                     workers.heard(reply)
@@ -119,9 +120,14 @@ def on_executor(
     return runner
 
 
-def _lost(what: str, error: BaseException) -> ExecutorError:
-    reason = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return ExecutorError(
-        f"the executor lost {what} ({reason}); start it anew and make the same call again: with "
-        "`resume`, what has finished is not run a second time."
-    )
+@contextmanager
+def _or_lost(describe: Callable[[Block], str], block: Block) -> Iterator[None]:
+    """Whatever an executor raises means that it has lost a call."""
+    try:
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise ExecutorError(
+            f"the executor lost {describe(block)} ({reason}); start it anew and make the same call "
+            "again: with `resume`, what has finished is not run a second time."
+        ) from error

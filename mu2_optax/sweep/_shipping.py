@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mu2_optax.sweep._dask import as_future, client_of
+from mu2_optax.sweep._dask import client_of, on_cluster
 from mu2_optax.sweep._worker import Task
 
 _SMALL = 2**16  # bytes that may go with each call
@@ -40,8 +40,8 @@ def pack(task: Task) -> bytes:
 def shipped(executor: Any, packed: bytes) -> Iterator[tuple[str, Any]]:
     """Puts a packed task where the workers find it.
 
-    What is small goes with each call. What is not, Dask takes to each worker once; for the workers
-    of any other executor it is a file in the folder for temporary files.
+    What is small goes with each call. What is not, a cluster of Dask holds; for the workers of any
+    other executor it is a file in the folder for temporary files. Each worker reads it once.
 
     Args:
       executor: The executor.
@@ -54,7 +54,8 @@ def shipped(executor: Any, packed: bytes) -> Iterator[tuple[str, Any]]:
     if len(packed) <= _SMALL:
         yield digest, packed
     elif (client := client_of(executor)) is not None:
-        yield digest, as_future(client, digest, packed)
+        with on_cluster(client, packed) as content:
+            yield digest, content
     else:
         with tempfile.TemporaryDirectory(prefix="mu2-sweep-") as folder:
             file = Path(folder, f"{digest}.pickle")

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from multiprocessing import parent_process
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mu2_optax.sweep._compiled import CompiledProgram
 from mu2_optax.sweep._dask import in_the_main_thread_of_a_worker
@@ -27,6 +26,14 @@ from mu2_optax.sweep._tracing import trace
 _LIMIT = 4  # programs, with their data, that a worker keeps
 _PROGRAMS: dict[str, "Made"] = {}
 _MAKING = threading.Lock()
+
+
+class Readable(Protocol):
+    """Such as a ``pathlib.Path``."""
+
+    def read_bytes(self) -> bytes:
+        """What it holds."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -78,16 +85,15 @@ class Reply:
     fatal: bool = False
 
 
-def run_block(sweep: str, digest: str, content: bytes | Path, block: Block) -> bytes:
+def run_block(digest: str, content: bytes | Readable, block: Block) -> bytes:
     """Runs one block of a sweep.
 
     Whatever fails here comes back as a value, so that what the executor itself raises means that
     the executor has failed.
 
     Args:
-      sweep: A name of its own for each sweep: Dask takes two calls with equal arguments for one.
       digest: The name of the packed task.
-      content: The packed task, or the file that holds it; looked at once per worker.
+      content: The packed task, or what holds it; looked at once per worker.
       block: The block.
 
     Returns:
@@ -113,7 +119,7 @@ def run_block(sweep: str, digest: str, content: bytes | Path, block: Block) -> b
         return pickle.dumps(replace(reply, values=None, error=_portable(error, worker), fatal=True))
 
 
-def _made(digest: str, content: bytes | Path) -> tuple[Made, bool]:
+def _made(digest: str, content: bytes | Readable) -> tuple[Made, bool]:
     """The program of a task, and whether it was made just now."""
     with _MAKING:
         found = _PROGRAMS.pop(digest, None)
@@ -123,7 +129,7 @@ def _made(digest: str, content: bytes | Path) -> tuple[Made, bool]:
     return made, found is None
 
 
-def _make(content: bytes | Path) -> Made:
+def _make(content: bytes | Readable) -> Made:
     """Loads a task, traces and compiles it; refuses what is not the client's program."""
     task: Task = pickle.loads(content if isinstance(content, bytes) else content.read_bytes())
     with under_settings(task.settings):

@@ -1,5 +1,6 @@
 """Sweeps on a cluster of Dask: two worker processes, workers and schedulers that are killed."""
 
+import argparse
 import contextlib
 import os
 import signal
@@ -23,6 +24,7 @@ from sweep.test_executor import (
 
 from mu2_optax.sweep import ExecutorError, load_results
 from mu2_optax.sweep._command.cli import main
+from mu2_optax.sweep._command.cluster import open_executor
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -168,7 +170,7 @@ def test_a_lost_scheduler_is_a_clear_error_and_another_one_goes_on(tmp_path):
         try:
             signal_after_cells(process, journal, 8, 0)
             scheduler.kill()
-            _, errors = process.communicate(timeout=120)
+            _, errors = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == 1
@@ -178,11 +180,11 @@ def test_a_lost_scheduler_is_a_clear_error_and_another_one_goes_on(tmp_path):
     assert 6 <= kept < 40
     with scheduler_and_worker(away, port) as (address, _):
         again = start(*options, "--out", "run", "--resume", "--scheduler", address, cwd=home)
-        _, errors = again.communicate(timeout=120)
+        _, errors = again.communicate(timeout=300)
     assert again.returncode == 0, errors
     assert len(journal.read_text().splitlines()) == 2 + 40
     local = start(*options, "--out", "local", cwd=home)
-    assert local.wait(timeout=120) == 0
+    assert local.wait(timeout=300) == 0
     assert_same_results(home / "run", home / "local")
 
 
@@ -208,17 +210,29 @@ def test_the_command_on_two_workers_stops_at_ctrl_c_and_goes_on(tmp_path):
     try:
         signal_after_cells(process, tmp_path / "run" / "journal" / "train_fn.jsonl", 8, 0)
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 130, errors
     assert "interrupted" in errors
     again = start(*options, "--out", "run", "--workers", "2", "--resume", cwd=tmp_path)
-    _, errors = again.communicate(timeout=120)
+    _, errors = again.communicate(timeout=300)
     assert again.returncode == 0, errors
     local = start(*options, "--out", "local", cwd=tmp_path)
-    assert local.wait(timeout=120) == 0
+    assert local.wait(timeout=300) == 0
     assert_same_results(tmp_path / "run", tmp_path / "local")
+
+
+@pytest.mark.slow
+def test_strangers_cannot_join_the_workers_of_the_command():
+    options = argparse.Namespace(workers=1, scheduler=None, function=None)
+    with open_executor(options) as executor:
+        assert executor.submit(sum, [1, 2]).result(timeout=60) == 3
+        address = executor._client.scheduler.address
+        assert address.startswith("tls://127.0.0.1:")
+        for stranger in ("tls", "tcp"):
+            with pytest.raises((OSError, ValueError, TypeError)):
+                distributed.Client(address.replace("tls", stranger, 1), timeout="3s")
 
 
 def test_where_no_scheduler_answers_the_command_says_so(tmp_path, monkeypatch, capsys):
