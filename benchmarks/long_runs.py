@@ -11,6 +11,7 @@ was compiled. What float32 explains is a random walk of its roundings, ε √t t
 import argparse
 import csv
 import functools
+import multiprocessing
 import pathlib
 import tempfile
 import threading
@@ -224,7 +225,10 @@ def main() -> None:
     for name in args.optimizers:
         runs.append(long_run(name, args.steps))
         print(runs[-1], flush=True)
-    sweeps = [long_sweep(strategy, args.side) for strategy in ("loop", "python")]
+    sweeps = []
+    for strategy in ("loop", "python"):  # each in a process of its own, whose memory is its own
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            sweeps.append(pool.apply(long_sweep, (strategy, args.side)))
     print(*sweeps, sep="\n")
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)

@@ -165,3 +165,6 @@ def test_a_donated_step_that_returns_the_state_first_copies_nothing():
     tx = mu2_optax.mu2_sgd(0.1)
     assert traffic(tx, donated=(0, 1), state_first=True) == (2 + 7, 2 + 3, 0)
     assert traffic(tx, donated=(0, 1))[2] > 0
+    adam = optax.with_extra_args_support(optax.adam(0.1))  # has no such point
+    assert traffic(adam, donated=(0, 1))[2] == 0
+    assert traffic(adam, donated=(0, 1), state_first=True)[2] > 0

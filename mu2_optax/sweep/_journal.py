@@ -118,7 +118,7 @@ class Journal:
             raise self._no_journal()
         damaged = [number for number, line in enumerate(lines, 1) if not self._take(line, header)]
         if damaged:
-            self._say(f"line {', '.join(map(str, damaged))} is damaged and left out")
+            self._say(f"damaged lines are left out: {', '.join(map(str, damaged))}")
         if cut_off:
             with self._path.open("r+b") as file:
                 file.truncate(len(content) - len(cut_off))

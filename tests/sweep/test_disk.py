@@ -99,7 +99,7 @@ def test_a_flipped_bit_in_a_journal_costs_its_cell_alone(tmp_path, whole):
     for place in range(first + 1, second, 31):
         path.write_bytes(content)
         flipped(path, place, place % 8)
-        with pytest.warns(UserWarning, match=r"j\.jsonl: line 2(, 3)? is damaged and left out"):
+        with pytest.warns(UserWarning, match=r"j\.jsonl: damaged lines are left out: 2(, 3)?;"):
             again = run(path)
         np.testing.assert_array_equal(again.metrics["loss"], whole[1])
 
@@ -120,7 +120,7 @@ def test_without_the_line_that_tells_the_metrics_their_cells_run_again(tmp_path)
     run()
     assert "metrics" in json.loads(path.read_text().splitlines()[1])
     flipped(path, path.read_bytes().find(b"\n") + 5, 0)
-    with pytest.warns(UserWarning, match="line 2, 3, 4, 5 is damaged"):
+    with pytest.warns(UserWarning, match="damaged lines are left out: 2, 3, 4, 5;"):
         again = run()
     np.testing.assert_array_equal(again.metrics["loss"][:, 0], 2 * np.array(RATES))
 
