@@ -46,7 +46,7 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
       g_t = \frac1k \sum_{i=1}^k \nabla f(x_t; z_{t,i}), \qquad
       \tilde g_{t-1} = \frac1k \sum_{i=1}^k \nabla f(x_{t-1}; z_{t,i})
 
-    Each call brings the gradient at params on its own small batch, and evaluates that batch once
+    Each call brings the gradient at params on its own microbatch, and evaluates that batch once
     more at the previous point. The first k − 1 updates are zero; the last is the step of ``inner``
     on the two means, which is that of the k microbatches as one, if they are equally large.
     ``optax.MultiSteps`` around these optimizers is silently wrong: it shows ``grad_fn`` the last
@@ -58,7 +58,7 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
         :func:`mu2_sgd`; a plain Optax optimizer too. Not :func:`mu2_extra_sgd`, whose third point
         depends on the mean of the whole step, nor :func:`mu2_auto`, whose gradient is taken ahead
         of params. For a part of the params put :func:`freeze` around it. It has no ``part``: take a
-        part of each small batch with :func:`grad_in_parts`, or with the ``part`` of
+        part of each microbatch with :func:`grad_in_parts`, or with the ``part`` of
         :func:`value_and_grad`.
       every: k, the number of calls for each step.
 
@@ -163,8 +163,8 @@ def _corrected(state: Any) -> CorrectedMomentumState | None:
             return one
     raise ValueError(
         "`inner` must hold at most one corrected momentum and no mu2_extra_sgd, got a state with "
-        f"{', '.join(type(node).__name__ for node in found)}; use `accumulate`, with all small "
-        "batches in one call."
+        f"{', '.join(type(node).__name__ for node in found)}; use `accumulate`, with all "
+        "microbatches in one call."
     )
 
 
@@ -172,8 +172,8 @@ def _no_gradient(params: Any, batch: Any) -> Any:
     """The gradient that ``inner`` must not ask for: the batches of the earlier calls are gone."""
     raise ValueError(
         "`inner` must need no gradient beside those of corrected momentum, got an optimizer that "
-        "takes one at a point of its own, as `mu2_auto` does; use `accumulate`, with all small "
-        "batches in one call."
+        "takes one at a point of its own, as `mu2_auto` does; use `accumulate`, with all "
+        "microbatches in one call."
     )
 
 

@@ -178,6 +178,10 @@ def test_a_report_can_be_written_of_what_has_not_finished_and_of_what_never_work
     text = report(tmp_path, from_zero)
     assert "rates above 0" in text
     assert "learning rate 0, seed" not in text  # which has no place on the axis
+    extreme = result("a", [0.5, 1e-300, 1e-20, 1e20, 1e300], metric="loss")
+    extreme.metrics["loss"] -= np.array([0.0, 0.01, 0.02])
+    extreme.metrics["loss"] = np.maximum(extreme.metrics["loss"], 1e-300)
+    assert "nan%" not in report(tmp_path, extreme, "loss")
     single = result("", [0.5] * 5)
     assert "This sweep has a plateau: 4.0 decades" in report(tmp_path, single)
 
@@ -258,7 +262,7 @@ def test_in_a_browser_it_opens_from_disk_and_says_what_is_under_the_mouse(tmp_pa
         # The keyboard goes from value to value; a name hides its line; a rate chooses the curves.
         tab.run("document.querySelector('.chart').focus()")
         tab.press("ArrowRight")
-        assert "learning rate 0.01, seed 0" in tab.run(SHOWN)
+        assert tab.run(SHOWN).startswith("flat\nlearning rate 0.01, seed 0")
         tab.run("document.querySelector('.legend button').click()")
         hidden = (
             "[...document.querySelectorAll('figure')].map(f => f.querySelectorAll('.off').length)"

@@ -14,6 +14,7 @@ from mu2_optax.sweep._summary import rate_text
 
 Array = npt.NDArray[np.float64]
 
+_TINY = 1e-300  # no logarithmic axis goes below it, or above its inverse
 _VALUES, _DOTS = 300, 40  # how many of a curve's values are drawn, and how many can be pointed at
 
 
@@ -148,8 +149,9 @@ def _axis(
     """A scale with a margin around the values."""
     low, high = float(values.min()), float(values.max())
     if log:
-        margin = pad * (log10(high / low) or 1.0)
-        return Axis(low / 10**margin, high * 10**margin, True, text, ticks)
+        margin = pad * ((log10(high) - log10(low)) or 1.0)
+        low, high = max(low / 10**margin, _TINY), min(high * 10**margin, 1 / _TINY)
+        return Axis(low, high, True, text, ticks)
     margin = pad * ((high - low) or abs(low) or 1.0)
     return Axis(low - margin, high + margin, False, text, ticks)
 

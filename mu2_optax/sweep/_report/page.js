@@ -5,10 +5,12 @@ for (const figure of document.querySelectorAll("figure")) {
   const tip = figure.appendChild(document.createElement("div"));
   tip.className = "tip";
   tip.setAttribute("role", "status");
-  const words = new Map();
-  for (const title of figure.querySelectorAll(".line title")) {
-    words.set(title.parentNode, title.textContent);
-    title.remove();  // two tooltips are one too many
+  const words = new Map();  // what each dot stands for, those of the line in front first
+  for (const line of [...figure.querySelectorAll(".line")].reverse()) {
+    for (const title of line.querySelectorAll("title")) {
+      words.set(title.parentNode, title.textContent);
+      title.remove();  // two tooltips are one too many
+    }
   }
   const visible = () => [...words.keys()].filter((dot) => dot.getClientRects().length);
   let here = null;
@@ -39,7 +41,7 @@ for (const figure of document.querySelectorAll("figure")) {
     for (const dot of visible()) {
       const box = dot.getBoundingClientRect();
       const far = Math.hypot(box.left + box.width / 2 - event.clientX, box.top + box.height / 2 - event.clientY);
-      if (far <= least) [best, least] = [dot, far];  // of two at one place, the one in front
+      if (far < least) [best, least] = [dot, far];
     }
     return best;
   };
