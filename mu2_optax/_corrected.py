@@ -14,7 +14,7 @@ from mu2_optax._same_sample import GradFn, gradient_at
 from mu2_optax._trees import (
     add,
     cast_like,
-    copied_like,
+    copied_after,
     scaled,
     stored_copy,
     stored_zeros,
@@ -140,7 +140,7 @@ def corrected_momentum(
         d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
         return cast_like(d, params), CorrectedMomentumState(
             t=optax.safe_increment(state.t),
-            x=copied_like(params, state.x),
+            x=copied_after(d, params, state.x, state.t),
             d=cast_like(d, state.d),
             beta_memory=memory,
         )

@@ -1,0 +1,64 @@
+"""The measurements of speed run on tiny models, and what they found about memory stays true."""
+
+import csv
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mu2_optax
+from benchmarks import step_cost, timing
+
+
+@pytest.mark.parametrize(
+    "tx", [mu2_optax.mu2_sgd(0.1), mu2_optax.storm(0.1, 0.9)], ids=["mu2_sgd", "storm"]
+)
+def test_a_donated_step_copies_no_params(tx):
+    # 20 leaves: scratch for one of them is a twentieth of the params, a copy all of them.
+    loss, params, batch = step_cost.tree(count=200_000, leaves=20)
+    optimizer = step_cost.Optimizer(tx, 2)
+    step = jax.jit(step_cost.make_step(loss, optimizer), donate_argnums=(0, 1))
+    memory = step.lower(params, tx.init(params), batch).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 0.3 * step_cost.size(params)
+
+
+def test_the_gradient_of_the_tree_is_a_multiple_of_it():
+    loss, params, batch = step_cost.tree(count=6, leaves=2)
+    grads = jax.grad(loss)(params, batch)
+    jax.tree.map(lambda g, p: np.testing.assert_allclose(g, 1e-3 * p, rtol=1e-6), grads, params)
+
+
+def test_ways_take_turns_and_the_first_round_does_not_count():
+    calls = []
+    ways = {name: lambda name=name: float(len(calls.append(name) or calls)) for name in "ab"}
+    seconds = timing.in_turn(ways, rounds=2)
+    assert calls == list("ababab")
+    np.testing.assert_array_equal(seconds["a"], [3, 5])
+    assert timing.spread(np.array([1.0, 2, 3, 4, 5])) == (3, 2, 4)
+
+
+@pytest.mark.slow
+def test_the_cost_of_a_step_is_measured_for_every_optimizer(tmp_path, monkeypatch):
+    tiny = {
+        "logistic regression": step_cost.Model(lambda: step_cost.dense(8, 10), 1),
+        "10⁸ params in 200 leaves": step_cost.Model(lambda: step_cost.tree(20, 2), 1, copied=True),
+    }
+    monkeypatch.setattr(step_cost, "MODELS", tiny)
+    monkeypatch.setattr(step_cost, "keep_freed_memory", lambda: None)
+    for dtypes in (["float32", "bfloat16"], ["float32"]):  # the second run keeps the other rows
+        options = ["--rounds", "1", "--out", str(tmp_path), "--dtypes", *dtypes]
+        monkeypatch.setattr(sys, "argv", ["step_cost", *options])
+        step_cost.main()
+    rows = list(csv.DictReader((tmp_path / "results.csv").open()))
+    assert len(rows) == 2 * 2 * len(step_cost.OPTIMIZERS)
+    state = {(row["dtype"], row["optimizer"]): float(row["state"]) for row in rows[:26]}
+    assert state["float32", "mu2_sgd"] == pytest.approx(3, abs=0.1)
+    assert state["float32", "mu2_sgd, lean"] == pytest.approx(2, abs=0.3)
+
+
+def test_every_model_is_made():
+    for make in (lambda: step_cost.dense(4, 3, 2), lambda: step_cost.resnet(10, 1, 2)):
+        loss, params, batch = make()
+        assert jnp.isfinite(jax.jit(loss)(params, batch))
