@@ -7,7 +7,7 @@ quiet cores; `--only speed_up` takes a minute and a half); the seconds of a call
 nothing, and how many of them the client and the scheduler spend; those of the journal. Then
 simulates 10² to 10⁴ workers and 10⁶ cells with these numbers (`benchmarks.cluster_study`, some
 minutes). What is not asked for by `--only` stays in the file as it was. The results of a 2-core
-x86-64 CPU are in `benchmarks/results/cluster`: two workers take 1/SPEEDUP of the time of one.
+x86-64 CPU are in `benchmarks/results/cluster`: two workers are 1.84 times as fast as one.
 """
 
 import argparse

@@ -55,12 +55,12 @@ def makespan(calls: Sequence[float], workers: int, costs: Costs) -> float:
     """
     client = scheduler = 0.0  # when each is free
     left, in_flight, waiting = iter(calls), 0, 0
-    idle, seen = list(range(workers)), set()
+    idle = list(range(workers))
     todo, events = len(calls), []
 
     def submit_more() -> None:
         nonlocal client, in_flight, todo
-        while todo and in_flight < calls_in_flight(len(seen)):
+        while todo and in_flight < calls_in_flight(workers):  # Dask says how many there are
             client += costs.submit
             in_flight += 1
             todo -= 1
@@ -90,7 +90,6 @@ def makespan(calls: Sequence[float], workers: int, costs: Costs) -> float:
         else:
             client = max(client, time) + costs.reply
             in_flight -= 1
-            seen.add(worker)
             submit_more()
     return client
 

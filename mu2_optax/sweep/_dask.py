@@ -16,6 +16,12 @@ def client_of(executor: Any) -> Any:
     return getattr(executor, "_client", None) if of_dask else None
 
 
+def count_workers(executor: Any) -> int:
+    """How many calls a cluster of Dask runs at once, as it is now; 0 for any other executor."""
+    client = client_of(executor)
+    return 0 if client is None else sum(client.nthreads().values())
+
+
 def call_options(executor: Any) -> dict[str, Any]:
     """What to add to a call of ``submit``: Dask would take two with equal arguments for one."""
     return {} if client_of(executor) is None else {"pure": False}

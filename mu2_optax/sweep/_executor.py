@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from mu2_optax.sweep._dask import call_options, check_scheduler
+from mu2_optax.sweep._dask import call_options, check_scheduler, count_workers
 from mu2_optax.sweep._result import SweepResult
 from mu2_optax.sweep._shipping import pack, shipped
 from mu2_optax.sweep._threads import Block, Finished, Runner
@@ -24,9 +24,9 @@ class ExecutorError(RuntimeError):
 
 
 def calls_in_flight(workers: int) -> int:
-    """How many calls may be in flight, so that no worker waits for the next one.
+    """How many calls may be in flight, so that none of the known workers waits for the next one.
 
-    An executor does not say how many workers it has, so it starts with many, and goes on with some
+    Most executors do not say how many workers they have: so there are many at first, and then some
     for each worker that has replied.
     """
     return max(1024, 4 * workers)
@@ -82,13 +82,16 @@ def on_executor(
         pending: dict[Future[bytes], Block] = {}  # the oldest first
         done: queue.SimpleQueue[Future[bytes]] = queue.SimpleQueue()
         dropped = False
+        with _or_lost():
+            check_scheduler(executor)
+            known = count_workers(executor)
         with shipped(executor, pack(task)) as (digest, content):
             submit = partial(executor.submit, run_block, digest, content, **call_options(executor))
             try:
                 while True:
-                    most = calls_in_flight(len(workers.machines))
+                    most = calls_in_flight(max(known, len(workers.machines)))
                     while len(pending) < most and (block := next(blocks, None)) is not None:
-                        with _or_lost(describe, block):
+                        with _or_lost(partial(describe, block)):
                             future = submit(block)
                         pending[future] = block
                         future.add_done_callback(done.put)
@@ -101,13 +104,13 @@ def on_executor(
                     try:
                         future = done.get(timeout=_GLANCE)
                     except queue.Empty:
-                        with _or_lost(describe, next(iter(pending.values()))):
+                        with _or_lost():
                             check_scheduler(executor)
                         continue
                     block = pending.pop(future)
                     if dropped and (future.cancelled() or future.exception() is not None):
                         continue
-                    with _or_lost(describe, block):
+                    with _or_lost(partial(describe, block)):
                         reply: Reply = pickle.loads(future.result())
                     if reply.error is not None and reply.fatal:
                         raise reply.error
@@ -121,13 +124,13 @@ def on_executor(
 
 
 @contextmanager
-def _or_lost(describe: Callable[[Block], str], block: Block) -> Iterator[None]:
+def _or_lost(what: Callable[[], str] = lambda: "its scheduler") -> Iterator[None]:
     """Whatever an executor raises means that it has lost a call."""
     try:
         yield
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise ExecutorError(
-            f"the executor lost {describe(block)} ({reason}); start it anew and make the same call "
+            f"the executor lost {what()} ({reason}); start it anew and make the same call "
             "again: with `resume`, what has finished is not run a second time."
         ) from error

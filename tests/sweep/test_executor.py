@@ -89,7 +89,9 @@ def threads():
         yield executor
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [way if way == "vmap" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+)
 def test_processes_give_the_bits_of_a_local_run(way, pool):
     train = make_logistic()
     here = quiet(train, RATES, 3, **WAYS[way])
@@ -198,7 +200,7 @@ def test_a_cell_that_fails_on_a_worker_is_named(train, strategy, pool):
 
 def test_the_error_of_a_call_says_which_cells_and_where(pool):
     with pytest.raises(Exception, match="no luck") as caught:
-        quiet(failing, RATES, 2, strategy="vmap", chunk_size=2, executor=pool)
+        quiet(failing, RATES, 1, strategy="vmap", chunk_size=2, executor=pool)
     notes = "\n".join(caught.value.__notes__)
     assert "the 2 cells from learning_rate=1, seed=0 to learning_rate=10, seed=0" in notes
     assert "raised in the worker" in notes
@@ -223,6 +225,7 @@ def test_a_worker_with_another_program_is_refused(pool):
         quiet(train, RATES, 2, executor=pool)
 
 
+@pytest.mark.slow
 def test_a_module_that_the_worker_lacks_is_an_error_and_not_a_failed_cell(tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text(
         "def train(learning_rate, key):\n    return {'l': key}\n"
