@@ -14,9 +14,10 @@ Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations``
 was run for each.
 ``no_tuning`` has every optimizer of a task of ``benchmarks.no_tuning``, untouched and tuned;
 ``factors`` and ``goals`` have a row for each of its tasks, and name the folder of the results.
-``step_cost`` has what ``benchmarks.step_cost`` measured, from its CSV file; ``faults``,
-``long_runs`` and ``long_sweeps`` have what ``benchmarks.faults`` and ``benchmarks.long_runs`` did;
-``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster`` measured and simulated.
+``step_cost`` has the ``column`` and ``dtype`` of what ``benchmarks.step_cost`` measured, from its
+CSV file; ``vs_pytorch`` all that ``benchmarks.vs_pytorch`` did, from the folder of its files;
+``faults``, ``long_runs`` and ``long_sweeps`` what ``benchmarks.faults`` and ``benchmarks.long_runs``
+did; ``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster`` measured and simulated.
 """
 
 import argparse
@@ -76,17 +77,33 @@ def measures_table(results: Results) -> str:
     return _markdown(head, body)
 
 
-def step_cost_table(file: Path) -> str:
-    """The time of a step of each optimizer on each model, and the size of its state."""
+def step_cost_table(file: Path, column: str, dtype: str = "float32") -> str:
+    """One column of what ``benchmarks.step_cost`` measured, for each optimizer and model."""
     with file.open(newline="") as opened:
-        rows = list(csv.DictReader(opened))
+        rows = [row for row in csv.DictReader(opened) if row["dtype"] == dtype and row[column]]
     models = list(dict.fromkeys(row["model"] for row in rows))
     body = []
     for name in dict.fromkeys(row["optimizer"] for row in rows):
-        own = {row["model"]: row for row in rows if row["optimizer"] == name}
-        state = float(own[models[0]]["state_ratio"])
-        body.append([name, *(own[model]["time_ratio"] for model in models), f"{state:g}"])
-    return _markdown(["", *models, "state"], body)
+        own = {row["model"]: row[column] for row in rows if row["optimizer"] == name}
+        body.append([name, *(own.get(model, "") for model in models)])
+    return _markdown(["", *models], body)
+
+
+def pytorch_table(folder: Path) -> str:
+    """Steps a second of each way to train, and how many times those of eager PyTorch."""
+    body = []
+    for file in sorted(folder.glob("cores_*.csv")):
+        cores = file.stem.removeprefix("cores_")
+        with file.open(newline="") as opened:
+            rows = list(csv.DictReader(opened))
+        for row in rows:
+            speed, low, high = (f"{float(row[name]):.3g}" for name in ("per_second", "low", "high"))
+            times = [f"{float(row[f'times_{name}']):.2g}" for name in ("eager", "low", "high")]
+            shown = [f"{speed} ({low}–{high})", f"{times[0]} ({times[1]}–{times[2]})"]
+            body.append([row["model"], cores, row["way"], *shown])
+    order = list(dict.fromkeys(line[0] for line in body))
+    body.sort(key=lambda line: (order.index(line[0]), line[1]))
+    return _markdown(["", "cores", "", "a second", "× eager"], body)
 
 
 def render(text: str) -> str:
@@ -113,7 +130,9 @@ def render(text: str) -> str:
             head, *body = of_a_file[match["kind"]](ROOT / match["file"])
             return match["head"] + _markdown(head, body) + match["tail"]
         if match["kind"] == "step_cost":
-            return match["head"] + step_cost_table(ROOT / match["file"]) + match["tail"]
+            return match["head"] + step_cost_table(ROOT / match["file"], **options) + match["tail"]
+        if match["kind"] == "vs_pytorch":
+            return match["head"] + pytorch_table(ROOT / match["file"]) + match["tail"]
         results = load_results(ROOT / match["file"])
         if match["kind"] == "no_tuning":
             rows = no_tuning_tables.task_table(results)

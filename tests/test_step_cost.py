@@ -59,6 +59,6 @@ def test_the_cost_of_a_step_is_measured_for_every_optimizer(tmp_path, monkeypatc
 
 
 def test_every_model_is_made():
-    for make in (lambda: step_cost.dense(4, 3, 2), lambda: step_cost.resnet(10, 1, 2)):
+    for make in (lambda: step_cost.dense(4, 3, 10), lambda: step_cost.resnet(10, 1, 2)):
         loss, params, batch = make()
         assert jnp.isfinite(jax.jit(loss)(params, batch))

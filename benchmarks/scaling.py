@@ -1,0 +1,164 @@
+"""How cost grows: a step with params and with t, compilation with leaves, a sweep with lanes.
+
+    python -m benchmarks.scaling
+
+- ``params``: milliseconds of a step of the tree of ``benchmarks.step_cost`` in 20 leaves;
+- ``t``: microseconds of a step of logistic regression after so many steps (the counts of the state
+  are set);
+- ``leaves``: seconds of processor time to trace and compile a step of a tree in so many leaves;
+- ``lanes``: milliseconds for a lane of 100 steps of logistic regression (784 × 10, batch 64), with
+  so many rates side by side in one call on one core.
+
+It writes ``results.csv`` and ``figure.png`` into ``benchmarks/results/scaling``. Takes about four
+minutes on one core.
+"""
+
+import argparse
+import csv
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+
+from benchmarks.experiment import RESULTS
+from benchmarks.step_cost import OPTIMIZERS, SGD, compiled, make_step, tree
+from benchmarks.step_cost import dense as dense_layers
+from benchmarks.sweep_throughput import logistic
+from benchmarks.timing import in_turn
+from examples.cpu_layers import keep_freed_memory
+from mu2_optax.sweep import sweep
+
+NAMES = (SGD, "Adam", "mu2_sgd", "mu2_sgd, lean", "mu2_sgd, β measured")
+PARAMS = (10**4, 10**5, 10**6, 10**7, 10**8)
+TIMES = (1, 10**3, 10**6, 10**9)
+LEAVES = (20, 200, 2000)
+LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+AXES = {
+    "params": ("params", "ms for a step"),
+    "t": ("t", "µs for a step"),
+    "leaves": ("leaves", "s to compile"),
+    "lanes": ("rates side by side", "ms for 100 steps of one of them"),
+}
+
+Rows = Iterator[tuple[str, int, float]]
+
+
+def over_params(rounds: int) -> Rows:
+    """Milliseconds of a step."""
+    for count in PARAMS:
+        loss, params, batch = tree(count, leaves=20)
+        steps = max(1, 10**6 // count)
+        for name in NAMES:
+            seconds = compiled(loss, OPTIMIZERS[name], params, batch, steps).seconds
+            yield (
+                name,
+                count,
+                1e3 * float(np.median(in_turn({name: seconds}, rounds)[name])) / steps,
+            )
+
+
+def over_t(rounds: int) -> Rows:
+    """Microseconds of a step; all times take turns."""
+    loss, params, batch = dense_layers(784, 10)
+    for name in NAMES[1:]:
+        step = jax.jit(make_step(loss, OPTIMIZERS[name]))
+        state = OPTIMIZERS[name].tx.init(params)
+
+        def seconds(t: int, state: Any = state, step: Any = step) -> float:
+            is_count = lambda leaf: leaf.dtype == jnp.int32 and leaf.ndim == 0
+            at = jax.tree.map(lambda a: jnp.full_like(a, t) if is_count(a) else a, state)
+            now, start = params, time.perf_counter()
+            for _ in range(100):
+                now, at = step(now, at, batch)
+            jax.block_until_ready(now)
+            return (time.perf_counter() - start) / 100
+
+        found = in_turn({str(t): partial(seconds, t) for t in TIMES}, rounds)
+        for t in TIMES:
+            yield name, t, 1e6 * float(np.median(found[str(t)]))
+
+
+def over_leaves(rounds: int) -> Rows:
+    """Seconds of processor time to compile, which is done once whatever the rounds are."""
+    del rounds
+    for count in LEAVES:
+        loss, params, batch = tree(10 * count, leaves=count)
+        for name in NAMES:
+            state = OPTIMIZERS[name].tx.init(params)
+            start = time.process_time()
+            jax.jit(make_step(loss, OPTIMIZERS[name])).lower(params, state, batch).compile()
+            yield name, count, time.process_time() - start
+
+
+def over_lanes(rounds: int) -> Rows:
+    """Milliseconds of a lane."""
+    train = logistic(100, count=10_000)
+    for lanes in LANES:
+        run = partial(sweep, train, np.geomspace(1e-4, 10, lanes), 1, progress=False)
+        runs = [run(strategy="vmap").info["run_seconds"] for _ in range(rounds)]
+        yield SGD, lanes, 1e3 * float(np.median(runs)) / lanes
+
+
+STUDIES = {"params": over_params, "t": over_t, "leaves": over_leaves, "lanes": over_lanes}
+
+
+def draw(rows: list[dict[str, Any]], file: Path) -> None:
+    """A panel for each study, both axes logarithmic."""
+    matplotlib.use("agg")
+    from matplotlib import pyplot as plt
+
+    studies = list(dict.fromkeys(row["study"] for row in rows))
+    figure, axes = plt.subplots(1, len(studies), figsize=(3.4 * len(studies), 3.2), squeeze=False)
+    for study, panel in zip(studies, axes[0], strict=True):
+        for name in NAMES:
+            own = [r for r in rows if r["study"] == study and r["optimizer"] == name]
+            if own:
+                x, y = ([float(row[column]) for row in own] for column in ("at", "value"))
+                panel.plot(x, y, marker="o", markersize=3, label=name)
+        panel.set(xscale="log", yscale="log", xlabel=AXES[study][0], title=AXES[study][1])
+        if study == "t":  # flat: a scale that would show a factor of two
+            low, high = panel.get_ylim()
+            panel.set_ylim(low / 3, high * 3)
+    axes[0][0].legend(fontsize="x-small")
+    figure.tight_layout()
+    figure.savefig(file, dpi=150)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Measures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(STUDIES))
+    parser.add_argument("--out", type=Path, default=RESULTS / "scaling", help="folder")
+    args = parser.parse_args()
+    keep_freed_memory()
+    args.out.mkdir(parents=True, exist_ok=True)
+    file = args.out / "results.csv"
+    rows: list[dict[str, Any]] = []
+    if file.is_file():  # studies that are not run keep their rows
+        with file.open(newline="") as opened:
+            rows = [row for row in csv.DictReader(opened) if row["study"] not in args.studies]
+    for study in args.studies:
+        for name, at, value in STUDIES[study](args.rounds):
+            row = {"study": study, "optimizer": name, "at": at, "value": f"{value:.4g}"}
+            rows.append(row)
+            print(row, flush=True)
+    rows.sort(key=lambda row: list(STUDIES).index(row["study"]))
+    with file.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    draw(rows, args.out / "figure.png")
+
+
+if __name__ == "__main__":
+    main()
