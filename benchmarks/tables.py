@@ -16,8 +16,9 @@ was run for each.
 ``factors`` and ``goals`` have a row for each of its tasks, and name the folder of the results.
 ``step_cost`` has the ``column`` and ``dtype`` of what ``benchmarks.step_cost`` measured, from its
 CSV file; ``vs_pytorch`` all that ``benchmarks.vs_pytorch`` did, from the folder of its files;
-``faults``, ``long_runs`` and ``long_sweeps`` what ``benchmarks.faults`` and ``benchmarks.long_runs``
-did; ``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster`` measured and simulated.
+``faults``, ``long_runs`` and ``long_sweeps`` what ``benchmarks.faults`` and
+``benchmarks.long_runs`` did; ``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster``
+measured and simulated.
 """
 
 import argparse
