@@ -103,7 +103,8 @@ def copied_after(written: Any, tree: Any, reference: Any, count: jax.Array) -> A
     a step takes twice the time where the state's traffic decides. A choice is computed in order.
     """
     copy = copied_like(tree, reference)
-    return jax.tree.map(lambda c, w: jnp.where(count < 0, w.astype(c.dtype), c), copy, written)
+    never = count < 0
+    return jax.tree.map(lambda c, w: jax.lax.select(never, w.astype(c.dtype), c), copy, written)
 
 
 def scaled(weight: jax.Array, tree: Any) -> Any:
