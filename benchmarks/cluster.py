@@ -3,11 +3,12 @@
     python -m benchmarks.cluster --out benchmarks/results/cluster
 
 Measures, with Dask on one machine: the same sweep on one worker and on two, in turns (needs two
-quiet cores; `--only speed_up` takes a minute and a half); the seconds of a call that computes
-nothing, and how many of them the client and the scheduler spend; those of the journal. Then
-simulates 10² to 10⁴ workers and 10⁶ cells with these numbers (`benchmarks.cluster_study`, some
-minutes). What is not asked for by `--only` stays in the file as it was. The results of a 2-core
-x86-64 CPU are in `benchmarks/results/cluster`: two workers are 1.84 times as fast as one.
+quiet cores; `--only speed_up` takes half a minute); the seconds of a call that computes nothing,
+and how many of them the client and the scheduler spend; those of the journal. Then simulates 10² to
+10⁴ workers and 10⁶ cells with these numbers (`benchmarks.cluster_study`, a few minutes). What is
+not asked for by `--only` stays in the file as it was. The results of a 2-core x86-64 CPU are in
+`benchmarks/results/cluster`: two workers are 1.84 times as fast as one. All but that was measured
+on one of the cores.
 """
 
 import argparse

@@ -155,7 +155,10 @@ def study_rows(file: Path) -> list[list[str]]:
             [
                 f"{seconds:.2g}",
                 str(size),
-                *(f"{100 * found[count]:.0f} %" for count in counts),
+                *(
+                    f"{100 * found[count]:.{0 if found[count] > 0.01 else 1}f} %"
+                    for count in counts
+                ),
                 f"{float(f'{limit:.2g}'):,.0f} workers",
             ]
             for (seconds, size, limit), found in body.items()

@@ -131,7 +131,7 @@ def _made(digest: str, content: bytes | Readable) -> tuple[Made, bool]:
 
 def _make(content: bytes | Readable) -> Made:
     """Loads a task, traces and compiles it; refuses what is not the client's program."""
-    task: Task = pickle.loads(content if isinstance(content, bytes) else content.read_bytes())
+    task: Task = pickle.loads(content if isinstance(content, bytes) else _read(content))
     with under_settings(task.settings):
         program = (
             PythonProgram(task.train, task.grid)
@@ -146,6 +146,17 @@ def _make(content: bytes | Readable) -> Made:
             )
         program.compile()
         return Made(program, task.settings, describe_machine(None))
+
+
+def _read(content: Readable) -> bytes:
+    """What it holds; refuses a file that only the client sees."""
+    try:
+        return content.read_bytes()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"workers must see the client's file with `train` and its data, got {content}; set "
+            "TMPDIR to a folder that all machines share, or let `train` load its data."
+        ) from None
 
 
 def _portable(error: Exception, worker: str) -> Exception:

@@ -1,6 +1,7 @@
 """The calls of a sweep on an executor: the same bits, wherever and in whichever order they run."""
 
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from sweep.conftest import environment, make_logistic
 from mu2_optax.sweep import ExecutorError, SweepInterrupted, sweep
 from mu2_optax.sweep import _progress as progress_module
 from mu2_optax.sweep._command.cli import main
+from mu2_optax.sweep._worker import run_block
 
 RATES = [0.01, 0.1, 1.0, 10.0]
 WAYS = {
@@ -237,6 +239,13 @@ def test_a_module_that_the_worker_lacks_is_an_error_and_not_a_failed_cell(tmp_pa
 
         with pytest.raises(ModuleNotFoundError, match="only_here"):
             quiet(only_here.train, RATES, 2, strategy="python", executor=pool)
+
+
+def test_a_file_that_only_the_client_sees_is_an_error_and_not_a_failed_cell(tmp_path):
+    reply = pickle.loads(run_block("a digest", tmp_path / "there", (np.zeros(1), np.zeros(1))))
+    assert reply.fatal
+    with pytest.raises(FileNotFoundError, match="set TMPDIR to a folder that all machines share"):
+        raise reply.error
 
 
 def test_progress_counts_the_cells_of_all_workers(threads, monkeypatch):
