@@ -1,21 +1,24 @@
 """SIGKILL at random moments: what was killed goes on, and ends bit for bit as if it had not been.
 
-The moments are random between the start of a program and a little after it has begun to work, so
-that imports, compiles, steps and the writing of checkpoints are all hit. A kill is not a power cut:
-what the program had written is still there.
+The moments are random among the steps of a program and within a step; one in ten is before the
+first step, and half of the others wait for a checkpoint that is being written. A kill is not a
+power cut: what the program had written is still there. The programs are processes of a server that
+has done their imports, and has not used JAX.
 """
 
-import os
+import multiprocessing
 import pathlib
 import random
-import subprocess
-import sys
 import tempfile
 import time
+from multiprocessing.connection import Connection
+from typing import Any
 
+from benchmarks.faults import programs
 from benchmarks.faults.count import LOST, Count, count
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONTEXT = multiprocessing.get_context("forkserver")
+PRELOADED = ["benchmarks.faults.programs", "flax.serialization", "orbax.checkpoint"]
 TITLES = {
     "orbax": "training, checkpoints by Orbax",
     "bytes": "training, checkpoints in Flax's bytes",
@@ -23,29 +26,44 @@ TITLES = {
 }
 
 
-# Kills come within so many seconds of the time when a program has begun to work.
-WORKING = {"orbax": 3.0, "bytes": 1.0, "sweep": 1.0}
+# Kills come after up to so many steps, or cells.
+STEPS = {"orbax": 4, "bytes": 20, "sweep": 30}
 
 
-def start(program: str, folder: pathlib.Path) -> subprocess.Popen:
-    """Starts a program; its first line says where it goes on from."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    environment.pop("XLA_FLAGS", None)
-    return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.faults.programs", program, str(folder)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+def start(program: str, folder: pathlib.Path) -> tuple[Any, Connection]:
+    """Starts a program: the process, and where it says that a step is done."""
+    CONTEXT.set_forkserver_preload(PRELOADED)
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=programs.run, args=(program, folder, sender))
+    process.start()
+    sender.close()
+    return process, receiver
 
 
-def uninterrupted(program: str) -> bytes:
-    """What a program ends with if it is left alone."""
-    with tempfile.TemporaryDirectory() as folder:
-        process = start(program, pathlib.Path(folder))
-        process.communicate(timeout=600)
-        return pathlib.Path(folder, "final").read_bytes()
+def run_to_the_end(program: str, folder: pathlib.Path) -> bytes | None:
+    """What a program ends with if it is left alone; None if nothing."""
+    process, _ = start(program, folder)
+    process.join(600)
+    final = folder / "final"
+    return final.read_bytes() if final.exists() else None
+
+
+def lines(journal: pathlib.Path) -> int:
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+def wait_for(process: Any, receiver: Connection, folder: pathlib.Path, steps: int) -> None:
+    """Waits until a program has done so many steps, or has ended."""
+    journal, before = folder / "journal.jsonl", lines(folder / "journal.jsonl")
+    while steps > 0 and process.is_alive():
+        if receiver.poll(0.002):
+            try:
+                receiver.recv()
+            except EOFError:
+                return
+            steps -= 1
+        if lines(journal) >= before + steps and journal.exists():
+            return
 
 
 def in_a_write(folder: pathlib.Path) -> bool:
@@ -58,23 +76,23 @@ def in_a_write(folder: pathlib.Path) -> bool:
 
 
 def kill_at_random(program: str, folder: pathlib.Path, rng: random.Random) -> str | None:
-    """Runs a program until a random moment; how it was killed, or None if it ended before."""
-    with start(program, folder) as process:
-        if rng.random() < 0.1:
-            moment = "while starting"
-            time.sleep(rng.uniform(0, 2))
-        else:
-            moment = "while working"
-            process.stdout.readline()
-            time.sleep(rng.uniform(0, WORKING[program]))
-            if rng.random() < 0.5:  # with its next checkpoint, if it writes any
-                patience = time.monotonic() + 1
-                while not in_a_write(folder) and time.monotonic() < patience:
-                    pass
-        if process.poll() is not None:
-            return None
-        process.kill()
-    if process.returncode == 0:  # it was quicker
+    """Runs a program until a random moment; when that was, or None if it ended before."""
+    moment, (process, receiver) = "while starting", start(program, folder)
+    if rng.random() < 0.1:
+        time.sleep(rng.uniform(0, 0.5))
+    else:
+        begun = time.monotonic()
+        wait_for(process, receiver, folder, 1)
+        moment, first = "while working", time.monotonic() - begun
+        wait_for(process, receiver, folder, rng.randrange(STEPS[program]))
+        time.sleep(rng.uniform(0, 0.02 * first))
+        patience = time.monotonic() + (10 if rng.random() < 0.5 else 0)
+        while time.monotonic() < patience and process.is_alive() and not in_a_write(folder):
+            if program == "sweep":
+                break  # writes a line at a time, which is there or not
+    process.kill()
+    process.join()
+    if process.exitcode == 0:  # it was quicker
         return None
     return "in the middle of a write" if in_a_write(folder) else moment
 
@@ -87,23 +105,20 @@ def kills(program: str, number: int, seed: int = 0) -> Count:
       number: How many kills.
       seed: For the moments.
     """
-    rng, expected = random.Random(f"{program} {seed}"), uninterrupted(program)
-    outcomes: list[str] = []
+    rng, outcomes = random.Random(f"{program} {seed}"), []
+    with tempfile.TemporaryDirectory() as name:
+        expected = run_to_the_end(program, pathlib.Path(name))
     while len(outcomes) < number:
-        of_this_run: list[str] = []
+        killed: list[str] = []
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            while len(outcomes) + len(of_this_run) < number and not (folder / "final").exists():
-                killed = kill_at_random(program, folder, rng)
-                if killed:
-                    of_this_run.append(killed)
-                elif not (folder / "final").exists():
-                    break  # it ended by itself, without a result
-            if not (folder / "final").exists():
-                start(program, folder).communicate(timeout=600)
-            final = folder / "final"
-            whole = final.exists() and final.read_bytes() == expected
-        outcomes += of_this_run if whole else [LOST] * max(1, len(of_this_run))
+            while len(outcomes) + len(killed) < number:
+                moment = kill_at_random(program, folder, rng)
+                if moment is None:
+                    break
+                killed.append(moment)
+            whole = run_to_the_end(program, folder) == expected
+        outcomes += killed if whole else [LOST] * len(killed)
     return count("SIGKILL", TITLES[program], outcomes)
 
 

@@ -1,18 +1,15 @@
-"""The programs that are killed: each goes on where it was, and says at the end what came out.
+"""The programs that are killed: each goes on where it was, and leaves what came out of it.
 
-    python -m benchmarks.faults.programs orbax FOLDER     # training, checkpoints by Orbax
-    python -m benchmarks.faults.programs bytes FOLDER     # training, checkpoints in Flax's bytes
-    python -m benchmarks.faults.programs sweep FOLDER     # a sweep with a journal
-
-Each checkpoint is sealed, and there is one after every step, so that most of the time goes into
-writing them. ``FOLDER/final`` holds the last train state, or the sweep's metrics, as bytes.
+``orbax`` and ``bytes`` train, with checkpoints by Orbax or in Flax's bytes; ``sweep`` is a sweep
+with a journal. Each checkpoint is sealed, and there is one after every step, so that most of the
+time goes into writing them. In the end ``final`` holds the train state, or the sweep's metrics.
 """
 
 import functools
 import os
 import pathlib
-import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 
 import jax
 import jax.numpy as jnp
@@ -128,13 +125,13 @@ class OrbaxStore:
         self.manager.close()
 
 
-def train(make_store: Callable, steps: int, folder: pathlib.Path) -> bytes:
+def train(make_store: Callable, steps: int, folder: pathlib.Path, done: Callable) -> bytes:
     store = make_store(folder)
     state = store.restore()
-    print("from", int(state["step"]), flush=True)
     while int(state["step"]) < steps:
         state = step(state)
         store.save(state)
+        done()
     store.close()
     return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state))
 
@@ -154,26 +151,22 @@ def cell(learning_rate, key):
     return {"loss": jnp.sum(x**2), "x": x}
 
 
-def run_sweep(folder: pathlib.Path) -> bytes:
-    journal = folder / "journal.jsonl"
-    print("from", journal.read_bytes().count(b"\n") if journal.exists() else 0, flush=True)
-    rates = np.logspace(-3, 0, RATES)
+def run_sweep(folder: pathlib.Path, done: Callable) -> bytes:
+    del done  # its journal tells
+    rates, journal = np.logspace(-3, 0, RATES), folder / "journal.jsonl"
     result = sweep(cell, rates, SEEDS, strategy="loop", progress=False, resume=journal)
     result.save(folder / "result.json")
     return b"".join(result.metrics[name].tobytes() for name in sorted(result.metrics))
 
 
 PROGRAMS = {
-    "orbax": functools.partial(train, OrbaxStore, 60),
-    "bytes": functools.partial(train, BytesStore, 300),
+    "orbax": functools.partial(train, OrbaxStore, 25),
+    "bytes": functools.partial(train, BytesStore, 120),
     "sweep": run_sweep,
 }
 
 
-def main() -> None:
-    name, folder = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
-    write(folder / "final", PROGRAMS[name](folder))
-
-
-if __name__ == "__main__":
-    main()
+def run(name: str, folder: pathlib.Path, progress: Connection) -> None:
+    """Runs a program to its end; sends a word after each step."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Orbax says how long it waited
+    write(folder / "final", PROGRAMS[name](folder, lambda: progress.send(None)))
