@@ -43,7 +43,7 @@ AXES = {
     "params": ("params", "ms for a step"),
     "t": ("t", "µs for a step"),
     "leaves": ("leaves", "s to compile"),
-    "lanes": ("rates side by side", "ms for 100 steps of one of them"),
+    "lanes": ("rates side by side", "ms a rate, for 100 steps"),
 }
 
 Rows = Iterator[tuple[str, int, float]]
@@ -116,11 +116,11 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
     studies = list(dict.fromkeys(row["study"] for row in rows))
     figure, axes = plt.subplots(1, len(studies), figsize=(3.4 * len(studies), 3.2), squeeze=False)
     for study, panel in zip(studies, axes[0], strict=True):
-        for name in NAMES:
+        for number, name in enumerate(NAMES):
             own = [r for r in rows if r["study"] == study and r["optimizer"] == name]
             if own:
                 x, y = ([float(row[column]) for row in own] for column in ("at", "value"))
-                panel.plot(x, y, marker="o", markersize=3, label=name)
+                panel.plot(x, y, marker="o", markersize=3, color=f"C{number}", label=name)
         panel.set(xscale="log", yscale="log", xlabel=AXES[study][0], title=AXES[study][1])
         if study == "t":  # flat: a scale that would show a factor of two
             low, high = panel.get_ylim()
