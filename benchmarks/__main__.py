@@ -21,6 +21,7 @@ SPEED = {
         ["--rounds", "3", "--out", "benchmarks/results/sweep_throughput"],
     ),
     "scaling": ("how cost grows with params, t, leaves and lanes", []),
+    "cpu_network": ("the paper's CNN: layers in two forms, memory kept or not", []),
     "vs_pytorch": ("training here and in PyTorch; needs the extra `bench`", []),
 }
 

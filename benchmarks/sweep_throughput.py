@@ -3,7 +3,7 @@
     python -m benchmarks.sweep_throughput --out benchmarks/results/sweep_throughput
 
 Both run through functions that are compiled once, and both times leave the compilation out (it is
-shown apart). All ways take turns in five rounds: the ratio is that of the fastest rounds, and
+shown apart). All ways take turns, round after round: the ratio is that of the fastest rounds, and
 beside it stands the median of each round's ratio. Batches are made-up numbers of MNIST's shape.
 The targets on a CPU, with `auto`: logistic regression (6 rates x 3 seeds x 938 steps) at most 0.35,
 the network at most 0.6, and a cell of it at most 1.2 times the same steps called from Python. The

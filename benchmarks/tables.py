@@ -98,7 +98,8 @@ def pytorch_table(folder: Path) -> str:
         with file.open(newline="") as opened:
             rows = list(csv.DictReader(opened))
         for row in rows:
-            speed, low, high = (f"{float(row[name]):.3g}" for name in ("per_second", "low", "high"))
+            speeds = (float(row[name]) for name in ("per_second", "low", "high"))
+            speed, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in speeds)
             times = [f"{float(row[f'times_{name}']):.2g}" for name in ("eager", "low", "high")]
             shown = [f"{speed} ({low}–{high})", f"{times[0]} ({times[1]}–{times[2]})"]
             body.append([row["model"], cores, row["way"], *shown])

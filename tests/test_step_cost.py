@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import mu2_optax
-from benchmarks import step_cost, timing
+from benchmarks import __main__ as every_benchmark
+from benchmarks import cpu_network, scaling, step_cost, sweep_throughput, timing
 
 
 @pytest.mark.parametrize(
@@ -62,3 +63,56 @@ def test_every_model_is_made():
     for make in (lambda: step_cost.dense(4, 3, 10), lambda: step_cost.resnet(10, 1, 2)):
         loss, params, batch = make()
         assert jnp.isfinite(jax.jit(loss)(params, batch))
+
+
+def call(module, monkeypatch, *options):
+    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, options)])
+    monkeypatch.setattr(module, "keep_freed_memory", lambda: None, raising=False)
+    module.main()
+
+
+@pytest.mark.slow
+def test_growth_is_measured_and_drawn(tmp_path, monkeypatch):
+    tiny = {"PARAMS": (40, 80), "TIMES": (1, 1000), "LEAVES": (1, 2), "LANES": (1, 2)}
+    for constant, value in tiny.items():
+        monkeypatch.setattr(scaling, constant, value)
+    call(scaling, monkeypatch, "--rounds", 1, "--out", tmp_path)
+    call(scaling, monkeypatch, "--rounds", 1, "--out", tmp_path, "--studies", "lanes")
+    rows = list(csv.DictReader((tmp_path / "results.csv").open()))
+    assert list(dict.fromkeys(row["study"] for row in rows)) == list(scaling.STUDIES)
+    assert len(rows) == 2 * (5 + 4 + 4 + 1)
+    assert (tmp_path / "figure.png").is_file()
+
+
+@pytest.mark.slow
+def test_sweeps_are_compared_with_cells_and_with_steps_from_python(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_throughput, "SEEDS", 1)
+    monkeypatch.setattr(sweep_throughput, "RATES", np.array([0.1, 1.0]))
+    monkeypatch.setattr(sweep_throughput, "growth", lambda steps, rounds: {})
+    settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = {name: getattr(jax.config, name) for name in settings}
+    options = ["--rounds", 1, "--steps", 2, "--cnn-steps", 1, "--out", tmp_path]
+    try:
+        call(sweep_throughput, monkeypatch, *options)
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
+    assert "| steps from Python |" in (tmp_path / "result.md").read_text()
+
+
+def test_the_command_for_all_lists_them_and_refuses_others(monkeypatch, capsys):
+    call(every_benchmark, monkeypatch, "--list")
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == list(every_benchmark.SPEED)
+    with pytest.raises(SystemExit):
+        call(every_benchmark, monkeypatch, "step_time")
+    assert "choose from step_cost" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_two_forms_of_the_network_are_measured(tmp_path, monkeypatch):
+    call(cpu_network, monkeypatch, "--rounds", 1, "--out", tmp_path)
+    (file,) = tmp_path.iterdir()
+    rows = list(csv.DictReader(file.open()))
+    assert len(rows) == 2 * len(cpu_network.CASES)
+    assert all(float(row["milliseconds"]) > 0 for row in rows)

@@ -199,7 +199,7 @@ TASKS: dict[str, Task] = {
         radius=1.0,
     ),
     "mnist-cnn": Task(
-        "a small convolutional network on MNIST (needs --data), one epoch; hours on a small CPU",
+        "a small convolutional network on MNIST (needs --data), one epoch",
         load_mnist,
         init_cnn,
         apply_cnn,
