@@ -30,6 +30,7 @@ from mu2_optax._same_sample import GradFn, gradient_at
 from mu2_optax._trees import (
     add,
     cast_like,
+    copied_after,
     inner_product,
     refined,
     scaled,
@@ -145,6 +146,7 @@ def grown_rate(
             widened(updates), state.inner_state, widened(params), **extra
         )
         step = cast_like(scaled(-rate, direction), params)
+        y = copied_after(state.y, y, state.y, rate < 0)
         return step, GrownRateState(rate, state.most, slope, y, inner_state)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -140,7 +140,7 @@ def corrected_momentum(
         d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
         return cast_like(d, params), CorrectedMomentumState(
             t=optax.safe_increment(state.t),
-            x=copied_after(d, params, state.x, state.t),
+            x=copied_after(d, params, state.x, state.t < 0),
             d=cast_like(d, state.d),
             beta_memory=memory,
         )

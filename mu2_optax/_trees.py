@@ -95,16 +95,16 @@ def copied_like(tree: Any, reference: Any) -> Any:
     )
 
 
-def copied_after(written: Any, tree: Any, reference: Any, count: jax.Array) -> Any:
-    """``tree`` in the dtypes of ``reference``, to be stored when ``written`` is.
+def copied_after(other: Any, tree: Any, reference: Any, never: jax.Array) -> Any:
+    """``tree`` in the dtypes of ``reference``, to be stored when ``other`` and ``never`` are known.
 
-    It is ``written`` where ``count`` is negative, which never is. A mere copy of params that are
-    donated, into a state that is donated, has no order for XLA: on a CPU it first copies both, and
-    a step takes twice the time where the state's traffic decides. A choice is computed in order.
+    It is ``other`` where ``never`` is true, which never is. A mere copy into a state that is
+    donated has no order for XLA, beside those who still read what was there: on a CPU it makes
+    copies of both, and a step takes twice the time where the state's traffic decides. A choice is
+    computed in order.
     """
     copy = copied_like(tree, reference)
-    never = count < 0
-    return jax.tree.map(lambda c, w: jax.lax.select(never, w.astype(c.dtype), c), copy, written)
+    return jax.tree.map(lambda c, o: jax.lax.select(never, o.astype(c.dtype), c), copy, other)
 
 
 def scaled(weight: jax.Array, tree: Any) -> Any:

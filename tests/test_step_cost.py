@@ -25,6 +25,14 @@ def test_a_donated_step_copies_no_params(tx):
     assert memory.temp_size_in_bytes < 0.3 * step_cost.size(params)
 
 
+def test_a_donated_step_without_a_rate_holds_its_point_and_gradient_beside_the_state():
+    loss, params, batch = step_cost.tree(count=200_000, leaves=20)
+    tx = mu2_optax.mu2_auto()
+    step = jax.jit(step_cost.make_step(loss, step_cost.Optimizer(tx, 1)), donate_argnums=(0, 1))
+    memory = step.lower(params, tx.init(params), batch).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 2.3 * step_cost.size(params)
+
+
 def test_the_gradient_of_the_tree_is_a_multiple_of_it():
     loss, params, batch = step_cost.tree(count=6, leaves=2)
     grads = jax.grad(loss)(params, batch)
