@@ -20,9 +20,9 @@ from benchmarks.faults.count import LOST, Count, count
 CONTEXT = multiprocessing.get_context("forkserver")
 PRELOADED = ["benchmarks.faults.programs", "flax.serialization", "orbax.checkpoint"]
 TITLES = {
-    "orbax": "training, checkpoints by Orbax",
-    "bytes": "training, checkpoints in Flax's bytes",
-    "sweep": "a sweep",
+    "orbax": "training, Orbax, by steps",
+    "bytes": "training, Flax's bytes, by steps",
+    "sweep": "a sweep, by cells",
 }
 
 
