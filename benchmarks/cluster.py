@@ -66,7 +66,7 @@ def speed_up(options):
 
     train = logistic(options.steps, count=10_000)
     cells = {"learning_rates": RATES, "seeds": 4, "strategy": "loop", "progress": False}
-    local = {"threads_per_worker": 1, "dashboard_address": None}
+    local = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     seconds = {1: [], 2: []}
     with ExitStack() as stack:
         executors = {}

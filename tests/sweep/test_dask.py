@@ -41,7 +41,7 @@ def train_fn(learning_rate, key):
 @pytest.fixture(scope="module")
 def client():
     """A cluster of two processes on this machine."""
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         yield client
 

@@ -41,7 +41,8 @@ def open_executor(options: argparse.Namespace) -> Iterator[Executor | None]:
             LocalCluster(
                 n_workers=options.workers,
                 threads_per_worker=1,
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
                 security=True,
             ) as cluster,
             Client(cluster) as client,
