@@ -1,6 +1,6 @@
 """The tables of ``benchmarks.no_tuning``: each task, the factors of ``mu2_auto``, and the goals."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -117,13 +117,6 @@ def best_tuned_peer(results: Results) -> tuple[str, Outcome]:
     """The title and the outcome of the best peer at its best rate."""
     found = {title: tuned(result) for title, result in peers(results).items()}
     return max(found.items(), key=lambda item: item[1].judged(_judged_by(results)))
-
-
-def markdown(rows: Rows) -> str:
-    """A table of Markdown."""
-    head, body = rows
-    lines: Sequence[Sequence[str]] = [head, ["---"] * len(head), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _judged_by(results: Results) -> str:

@@ -27,12 +27,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks import cluster_study, fault_tables, no_tuning, no_tuning_tables
 from benchmarks.experiment import RESULTS, Results, select
-from benchmarks.robustness_measures import BUDGETS, Measure, robustness, with_budget
+from benchmarks.robustness_measures import Measure, robustness, with_budget
 from mu2_optax.sweep import load_results
 
 ROOT = RESULTS.parents[1]
@@ -113,44 +114,54 @@ def render(text: str) -> str:
 
     def replaced(match: re.Match[str]) -> str:
         options = dict(option.split("=") for option in match["options"].split())
-        budget = options.pop("budget", None)
-        over_tasks = {
-            "factors": no_tuning_tables.factors_table,
-            "goals": no_tuning_tables.goals_table,
-        }
-        if match["kind"] in over_tasks:
-            rows = over_tasks[match["kind"]](no_tuning.load_all(ROOT / match["file"]))
-            return match["head"] + no_tuning_tables.markdown(rows) + match["tail"]
-        of_a_file = {
-            "faults": fault_tables.faults_table,
-            "long_runs": fault_tables.long_runs_table,
-            "long_sweeps": fault_tables.long_sweeps_table,
-            "cluster_costs": cluster_study.costs_rows,
-            "cluster_study": cluster_study.study_rows,
-        }
-        if match["kind"] in of_a_file:
-            head, *body = of_a_file[match["kind"]](ROOT / match["file"])
-            return match["head"] + _markdown(head, body) + match["tail"]
-        if match["kind"] == "step_cost":
-            return match["head"] + step_cost_table(ROOT / match["file"], **options) + match["tail"]
-        if match["kind"] == "vs_pytorch":
-            return match["head"] + pytorch_table(ROOT / match["file"]) + match["tail"]
-        results = load_results(ROOT / match["file"])
-        if match["kind"] == "no_tuning":
-            rows = no_tuning_tables.task_table(results)
-            return match["head"] + no_tuning_tables.markdown(rows) + match["tail"]
-        table = {"accuracy": accuracy_table, "measures": measures_table}.get(match["kind"])
-        if table is None or budget not in (*BUDGETS, None):
+        if match["kind"] not in TABLES:
             raise ValueError(f"no such table: {match['head'].strip()}")
+        table = TABLES[match["kind"]](ROOT / match["file"], **options)
+        return match["head"] + table + match["tail"]
+
+    return MARKED.sub(replaced, text)
+
+
+def _of_results(make: Callable[[Results], str]) -> Callable[..., str]:
+    """A table of those results in a file that the options choose."""
+
+    def table(file: Path, budget: str | None = None, **options: str) -> str:
+        results = load_results(file)
         if budget is None:
             chosen = select(results, **options)
         else:
             chosen = with_budget(results, budget, **options)
         if not chosen:
-            raise ValueError(f"{match['file']} has no results with {options}.")
-        return match["head"] + table(chosen) + match["tail"]
+            raise ValueError(f"{file} has no results with {options}.")
+        return make(chosen)
 
-    return MARKED.sub(replaced, text)
+    return table
+
+
+def _of_rows(make: Callable[[Path], Any]) -> Callable[[Path], str]:
+    """A table of rows, the head first."""
+
+    def table(file: Path) -> str:
+        head, *body = make(file)
+        return _markdown(head, body)
+
+    return table
+
+
+TABLES: dict[str, Callable[..., str]] = {
+    "accuracy": _of_results(accuracy_table),
+    "measures": _of_results(measures_table),
+    "no_tuning": lambda file: _markdown(*no_tuning_tables.task_table(load_results(file))),
+    "factors": lambda file: _markdown(*no_tuning_tables.factors_table(no_tuning.load_all(file))),
+    "goals": lambda file: _markdown(*no_tuning_tables.goals_table(no_tuning.load_all(file))),
+    "faults": _of_rows(fault_tables.faults_table),
+    "long_runs": _of_rows(fault_tables.long_runs_table),
+    "long_sweeps": _of_rows(fault_tables.long_sweeps_table),
+    "cluster_costs": _of_rows(cluster_study.costs_rows),
+    "cluster_study": _of_rows(cluster_study.study_rows),
+    "step_cost": step_cost_table,
+    "vs_pytorch": pytorch_table,
+}
 
 
 def _interval(measure: Measure, shown: Callable[[float], str]) -> str:
