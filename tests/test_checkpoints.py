@@ -69,6 +69,7 @@ def save_and_restore_orbax(state, target, directory):
         return checkpointer.restore(directory / "state", jax.eval_shape(lambda: target))
 
 
+@pytest.mark.slow
 def test_orbax_and_flax_bytes_restore_every_bit(tmp_path):
     new = {name: make_state(tx) for name, tx in OPTIMIZERS.items()}
     state = {name: step_once(step_once(start)) for name, start in new.items()}

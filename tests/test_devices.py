@@ -273,6 +273,7 @@ def test_the_step_of_flax_imagenet_with_its_own_pmean_equals_one_device(how, acc
     assert_close(eight.params, one.params, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check_vma", [True, False])
 def test_an_nnx_step_inside_shard_map_equals_one_device(check_vma):
     tx = mu2_optax.mu2_sgd(0.5, mu2_optax.fixed_momentum(beta=0.1))

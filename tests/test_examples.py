@@ -81,6 +81,7 @@ def test_the_cnn_takes_mnist_images(tmp_path, monkeypatch, capsys):
     assert "(2 steps" in call("mnist_cnn", monkeypatch, capsys, *options).out
 
 
+@pytest.mark.slow
 def test_the_tour_ends_and_its_parts_learn(monkeypatch, capsys):
     shown = call("optax_pipeline", monkeypatch, capsys, "--steps", 60)
     found = re.findall(r"(\w+) +test accuracy (\d\.\d+)", shown.out)

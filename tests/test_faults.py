@@ -138,6 +138,7 @@ WHOLE_TREE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE_TREE)
 def test_what_depends_on_all_leaves_compiles_in_time_linear_in_their_number(name):
     tx = WHOLE_TREE[name]

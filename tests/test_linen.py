@@ -313,6 +313,7 @@ def split_first(batch, count):
     return jax.tree.map(lambda a: a[:count], batch)
 
 
+@pytest.mark.slow
 def test_the_part_is_evaluated_again_with_the_key_and_statistics_of_the_step():
     state = make_state(mu2_optax.mu2_sgd(0.1), dropout=0.5)
     (batch,) = batches(1)

@@ -381,6 +381,7 @@ def stepped(tx, steps, **options):
     return nnx.to_pure_dict(nnx.state(model)), state, (loss, shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part", [1, lambda batch, rngs: (batch, rngs), lambda batch, rngs: (dict(batch), rngs)]
 )

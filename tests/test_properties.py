@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,6 +72,7 @@ def test_mu2_sgd_follows_algorithm_1_on_any_tree(problem, radius):
         check(mu2_optax.mu2_sgd, reference.mu2_sgd, problem, radius)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(problem=problems(), radius=st.floats(0.1, 10))
 def test_mu2_extra_sgd_follows_algorithm_2_on_any_tree(problem, radius):

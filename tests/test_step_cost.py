@@ -70,6 +70,7 @@ def test_the_cost_of_a_step_is_measured_for_each_optimizer_that_is_named(tmp_pat
     assert state["float32", "mu2_sgd, lean"] == pytest.approx(2, abs=0.3)
 
 
+@pytest.mark.slow
 def test_every_model_is_made():
     for make in (lambda: step_cost.dense(4, 3, 10), lambda: step_cost.resnet(10, 1, 2)):
         loss, params, batch = make()

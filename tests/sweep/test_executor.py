@@ -251,7 +251,7 @@ def test_a_file_that_only_the_client_sees_is_an_error_and_not_a_failed_cell(tmp_
 def test_progress_counts_the_cells_of_all_workers(threads, monkeypatch):
     counts = []
     monkeypatch.setattr(
-        progress_module.Progress, "advance", lambda self, cells: counts.append(cells)
+        progress_module.Progress, "advance", lambda self, cells, which: counts.append(cells)
     )
     train = lambda learning_rate, key: {"loss": learning_rate}
     quiet(train, RATES, 3, strategy="vmap", chunk_size=4, executor=threads)
