@@ -62,7 +62,7 @@ def test_the_convex_experiment_runs_from_end_to_end_and_resumes(tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "run", only_resuming(experiment.run))
         call(convex, monkeypatch, *options)
-    names = ["curves.png", "figure.png", "results.csv", "results.json"]
+    names = ["curves.png", "figure.png", "results.csv", "results.csv.sha256", "results.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     results = load_results(tmp_path / "results.json")
     assert list(results) == ["global/mu2_sgd/4", "global/sgd/4"]
@@ -220,7 +220,7 @@ def test_without_tuning_everything_untouched_comes_first_and_is_not_run_twice(
     options += ["--optimizers", "mu2_sgd", "schedule_free_sgd", "mu2_auto", "--out", tmp_path]
     call(no_tuning, monkeypatch, *options)
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert written.keys() == {"figure.png", "results.csv", "results.json"}
+    assert written.keys() == {"figure.png", "results.csv", "results.csv.sha256", "results.json"}
     results = load_results(tmp_path / "results.json")
     steps = {"mu2_auto": [4], "mu2_sgd": [4, 2], "schedule_free_sgd": [4]}
     assert list(results) == [f"none/{name}/{n}" for name, counts in steps.items() for n in counts]
