@@ -251,8 +251,11 @@ def test_runs_without_tuning_are_tidy_and_say_how_they_were_made(folder):
         assert context["gradients_per_step"] == (2 if context["optimizer"] == "mu2_sgd" else 1)
         assert context["untouched"] == no_tuning.UNTOUCHED[context["optimizer"]]
         assert folder.name == f"no_tuning_{context['task']}"
-        made_by = ("python -m benchmarks.no_tuning --task ", "python -m benchmarks.nonconvex")
-        assert result.info["command"].startswith(made_by[: 2 if "cnn" in folder.name else 1])
+        own, *others = (
+            f"python -m benchmarks.{n}" for n in ("no_tuning", "nonconvex", "robustness")
+        )
+        made_by = (own, *others) if "cnn" in folder.name else own
+        assert result.info["command"].startswith(made_by)
         assert {"python", "jax", "optax", "mu2-optax"} <= result.info["versions"].keys()
         assert result.info["machine"].keys() == {"architecture", "cores", "device", "devices"}
         assert not result.errors
@@ -263,7 +266,8 @@ def test_runs_without_tuning_are_tidy_and_say_how_they_were_made(folder):
             np.testing.assert_array_equal(
                 read[label].metric(metric)[read[label].finished], result.metric(metric)[done]
             )
-    assert {path.name for path in folder.iterdir()} == {"results.csv", "results.json"}
+    beside = {"results.csv.sha256"}
+    assert {path.name for path in folder.iterdir()} - beside == {"results.csv", "results.json"}
     assert all(path.stat().st_size < 1_000_000 for path in folder.iterdir())
 
 
@@ -312,14 +316,12 @@ def test_on_the_transformer_it_is_behind_muon_alone_and_ahead_with_orthogonal_st
     own, first, every = own_and_others("transformer")
     spectral = first.pop("mu2_auto_spectral")
     assert [name for name, value in first.items() if value >= own[1.0]] == ["muon"]
-    assert 0.03 < first["muon"] - own[1.0] < 0.07
+    assert 0.01 < first["muon"] - own[1.0] < 0.05
     del every["mu2_auto_spectral"]
     assert spectral > max(every.values()) + 0.02
 
 
-@pytest.mark.parametrize(
-    "task", ["digits", "logistic_mnist", "logistic_fashion_mnist", "mlp_mnist"]
-)
+@pytest.mark.parametrize("task", sorted({*UNTUNED_TASKS} - {"transformer"}))
 def test_its_factor_does_not_matter_from_a_hundredth_to_a_hundred(task):
     own, _, _ = own_and_others(task)
     assert own.keys() == {0.01, 0.1, 1.0, 10.0, 100.0}
