@@ -8,8 +8,8 @@
     python -m benchmarks.no_tuning --task transformer             # half an hour with --grid-seeds 1
     python -m benchmarks.no_tuning --task cnn_mnist
 
-The times are of one core of a 2-core x86-64 CPU; that of the last is not known as a whole, but a run
-takes about a quarter of a minute, so use ``--minutes``.
+The times are of one core of a 2-core x86-64 CPU; that of the last is not known as a whole, but a
+run takes about a quarter of a minute, so use ``--minutes``.
 
 One gradient a step for all but μ²-SGD, which is run with as many steps and with half of them, which
 are as many gradients. First every optimizer is run untouched: at the default of ``optax.contrib``
