@@ -1,6 +1,6 @@
 """All benchmarks of speed, one after another.
 
-    python -m benchmarks                  # about 15 minutes on a 2-core x86-64 CPU
+    python -m benchmarks                  # estimated: 15 minutes on a 2-core x86-64 CPU
     python -m benchmarks step_cost scaling
     python -m benchmarks --list
 
