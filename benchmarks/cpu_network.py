@@ -9,7 +9,6 @@ it cleared for a call to ``benchmarks/results/cpu_network/cores_<number>.csv``. 
 """
 
 import argparse
-import csv
 import resource
 import subprocess
 import sys
@@ -24,7 +23,7 @@ import numpy as np
 from benchmarks import image_tasks
 from benchmarks.experiment import RESULTS
 from benchmarks.step_cost import OPTIMIZERS, cnn, make_step
-from benchmarks.timing import CORES
+from benchmarks.timing import CORES, write_rows
 from examples.cpu_layers import keep_freed_memory
 
 CASES = ("gradient, cpu_layers", "gradient, lax", "step of mu2_sgd, cpu_layers")
@@ -99,11 +98,7 @@ def main() -> None:
                 dict(zip(("case", "memory", *COLUMNS), (case, memory, *shown), strict=True))
             )
             print(rows[-1], flush=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    with (args.out / f"cores_{CORES}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(args.out / f"cores_{CORES}.csv", rows)
 
 
 if __name__ == "__main__":

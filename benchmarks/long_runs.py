@@ -176,10 +176,10 @@ def watched(run: Callable[[], Any], done: Callable[[], int], pause: float) -> np
     finally:
         over.set()
         watcher.join()
-    return np.array(rows, dtype=float)
+    return np.array(rows, dtype=float).reshape(-1, 3)
 
 
-def long_sweep(strategy: str, side: int = 100, pause: float = 0.05) -> dict[str, Any]:
+def long_sweep(strategy: str, side: int = 100, pause: float = 0.005) -> dict[str, Any]:
     """A sweep of ``side`` rates and seeds: memory and time from its beginning to its end."""
     rates = np.logspace(-3, 0, side)
     with tempfile.TemporaryDirectory() as folder:
@@ -192,8 +192,14 @@ def long_sweep(strategy: str, side: int = 100, pause: float = 0.05) -> dict[str,
     cells = rows[:, 1] / size * side**2
     early, late = cells < 0.2 * side**2, cells > 0.8 * side**2
 
+    if min(len(np.unique(cells[part])) for part in (early, late)) < 2:
+        raise ValueError(
+            f"a sweep of {side**2} cells was over before it could be watched twice in its first "
+            "and in its last fifth; give it a larger side"
+        )
+
     def per_cell(chosen: np.ndarray) -> float:
-        return np.ptp(rows[chosen, 0]) / np.ptp(cells[chosen])
+        return float(np.ptp(rows[chosen, 0]) / np.ptp(cells[chosen]))
 
     growth = np.polyfit(cells[cells > 0.1 * side**2], rows[cells > 0.1 * side**2, 2], 1)[0]
     return {

@@ -30,7 +30,7 @@ from benchmarks.experiment import RESULTS
 from benchmarks.step_cost import OPTIMIZERS, SGD, compiled, make_step, tree
 from benchmarks.step_cost import dense as dense_layers
 from benchmarks.sweep_throughput import logistic
-from benchmarks.timing import in_turn
+from benchmarks.timing import in_turn, write_rows
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import sweep
 
@@ -153,10 +153,7 @@ def main() -> None:
             rows.append(row)
             print(row, flush=True)
     rows.sort(key=lambda row: list(STUDIES).index(row["study"]))
-    with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(file, rows)
     draw(rows, args.out / "figure.png")
 
 

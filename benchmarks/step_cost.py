@@ -34,7 +34,7 @@ import optax
 import mu2_optax
 from benchmarks.experiment import RESULTS
 from benchmarks.image_tasks import cnn_task
-from benchmarks.timing import in_turn, spread
+from benchmarks.timing import in_turn, spread, write_rows
 from examples.cifar10_resnet import ResNet
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data
@@ -271,11 +271,7 @@ def write(rows: list[dict[str, Any]], file: Path) -> None:
             rows = [row for row in csv.DictReader(opened) if key(row) not in new] + rows
     order = list(itertools.product(MODELS, DTYPES))
     rows.sort(key=lambda row: order.index(key(row)))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(file, rows)
 
 
 def main() -> None:

@@ -1,8 +1,10 @@
 """Times that can be compared on a busy machine: all ways take turns, round after round."""
 
+import csv
 import os
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,3 +30,12 @@ def in_turn(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, n
 def spread(values: np.ndarray) -> Spread:
     """The median and the quartiles; of ratios, those of the same round are to be divided first."""
     return Spread(*(float(q) for q in np.percentile(values, (50, 25, 75))))
+
+
+def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Writes rows with the same columns as a CSV file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

@@ -16,7 +16,6 @@ medians and quartiles over the rounds are written to
 """
 
 import argparse
-import csv
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ import mu2_optax
 from benchmarks.experiment import RESULTS
 from benchmarks.image_tasks import cnn_task, dense_task
 from benchmarks.scanned_task import Task
-from benchmarks.timing import CORES, in_turn, spread
+from benchmarks.timing import CORES, in_turn, spread, write_rows
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data, sweep
 
@@ -355,11 +354,7 @@ def main() -> None:
         for row in measure():
             rows.append({"model": name, **row})
             print(rows[-1], flush=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    with (args.out / f"cores_{CORES}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(args.out / f"cores_{CORES}.csv", rows)
 
 
 if __name__ == "__main__":

@@ -221,6 +221,11 @@ def test_float32_stays_with_the_float64_oracle_for_twenty_thousand_steps():
 
 @pytest.mark.slow
 def test_a_sweep_keeps_the_memory_of_its_client():
-    found = long_runs.long_sweep("loop", side=30)
-    assert found["cells"] == 900
+    found = long_runs.long_sweep("loop", side=60)
+    assert found["cells"] == 3600
     assert found["bytes_per_cell"] < 10_000
+
+
+def test_a_sweep_that_is_over_too_soon_to_be_watched_says_so():
+    with pytest.raises(ValueError, match="larger side"):
+        long_runs.long_sweep("loop", side=2)

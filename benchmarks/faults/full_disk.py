@@ -6,6 +6,7 @@ error that names the file and no part of anything under the final name: what was
 still there, and once there is room, writing and going on work as if nothing had happened.
 """
 
+import abc
 import contextlib
 import json
 import logging
@@ -36,19 +37,19 @@ def write_results(folder: pathlib.Path, name: str, rates: int) -> None:
     sweep(damage.cell, np.logspace(-3, 0, rates), 4, progress=False).save(folder / name)
 
 
-class Kind:
+class Kind(abc.ABC):
     """Something that is written, and once more when something is there already."""
 
-    def before(self, folder: pathlib.Path) -> None:
-        """Writes what is there before."""
+    def before(self, folder: pathlib.Path) -> None:  # noqa: B027
+        """Writes what is there before: nothing, unless a kind says so."""
 
+    @abc.abstractmethod
     def write(self, folder: pathlib.Path) -> None:
         """Writes what there may be no room for."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def read(self, folder: pathlib.Path) -> Any:
         """What is there, of which nothing may change where there was no room."""
-        raise NotImplementedError
 
     def read_all(self, folder: pathlib.Path) -> Any:
         """What is there in the end."""

@@ -10,7 +10,6 @@ import threading
 import time
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from sweep.conftest import environment, make_logistic, signal_after_cells, start
@@ -19,6 +18,7 @@ from sweep.test_executor import (
     Noted,
     assert_same_bits,
     failing_in_python,
+    noting,
     quiet,
 )
 
@@ -65,13 +65,7 @@ def test_a_cluster_gives_the_bits_of_a_local_run(way, client):
 def test_each_worker_of_a_cluster_gets_the_data_once_and_compiles_once(tmp_path, client):
     log = tmp_path / "log"
     data = Noted(log, np.random.default_rng(0).normal(size=(200_000, 20)))  # 32 MB: Dask would warn
-
-    def train(learning_rate, key):
-        with data.log.open("a") as log:
-            log.write(f"trace {os.getpid()}\n")
-        time.sleep(0.2)
-        return {"loss": learning_rate * jnp.asarray(data.array, jnp.float32).sum()}
-
+    train = noting(data, 0.2)
     here = quiet(train, RATES, 4, strategy="loop")
     log.write_text("")
     for _ in range(2):

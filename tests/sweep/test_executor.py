@@ -149,16 +149,22 @@ class Noted:
             log.write(f"data {os.getpid()}\n")
 
 
-def test_each_worker_gets_the_data_once_and_compiles_once(tmp_path, pool):
-    log = tmp_path / "log"
-    data = Noted(log, np.random.default_rng(0).normal(size=(1000, 20)))  # more than goes with calls
+def noting(data, seconds):
+    """A training function on noted data that also notes when it is traced."""
 
     def train(learning_rate, key):
         with data.log.open("a") as log:
             log.write(f"trace {os.getpid()}\n")
-        time.sleep(0.1)
+        time.sleep(seconds)
         return {"loss": learning_rate * jnp.asarray(data.array, jnp.float32).sum()}
 
+    return train
+
+
+def test_each_worker_gets_the_data_once_and_compiles_once(tmp_path, pool):
+    log = tmp_path / "log"
+    data = Noted(log, np.random.default_rng(0).normal(size=(1000, 20)))  # more than goes with calls
+    train = noting(data, 0.1)
     here = quiet(train, RATES, 4, strategy="loop")
     log.write_text("")
     for _ in range(2):
