@@ -29,8 +29,9 @@ from mu2_optax._projections import Projection
 from mu2_optax._same_sample import GradFn, gradient_at
 from mu2_optax._trees import (
     add,
+    after,
     cast_like,
-    copied_after,
+    copied_like,
     inner_product,
     refined,
     scaled,
@@ -146,7 +147,7 @@ def grown_rate(
             widened(updates), state.inner_state, widened(params), **extra
         )
         step = cast_like(scaled(-rate, direction), params)
-        y = copied_after(state.y, y, state.y, rate < 0)
+        y = after(state.y, copied_like(y, state.y), rate < 0)
         return step, GrownRateState(rate, state.most, slope, y, inner_state)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -19,12 +19,12 @@ from benchmarks import cpu_network, scaling, step_cost, sweep_throughput, timing
     "tx", [mu2_optax.mu2_sgd(0.1), mu2_optax.storm(0.1, 0.9)], ids=["mu2_sgd", "storm"]
 )
 def test_a_donated_step_copies_no_params(tx):
-    # 20 leaves: scratch for one of them is a twentieth of the params, a copy all of them.
+    # 20 leaves: a copy of one of them would be a twentieth of the params.
     loss, params, batch = step_cost.tree(count=200_000, leaves=20)
     optimizer = step_cost.Optimizer(tx, 2)
     step = jax.jit(step_cost.make_step(loss, optimizer), donate_argnums=(0, 1))
     memory = step.lower(params, tx.init(params), batch).compile().memory_analysis()
-    assert memory.temp_size_in_bytes < 0.3 * step_cost.size(params)
+    assert memory.temp_size_in_bytes < 0.03 * step_cost.size(params)
 
 
 def test_a_donated_step_without_a_rate_holds_its_point_and_gradient_beside_the_state():
