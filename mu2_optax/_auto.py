@@ -28,8 +28,9 @@ def mu2_auto(
 
     .. math::
       y_t &= x_t + 0.3\,(w_t - x_t), \qquad g_t = \nabla f(y_t; z_t) \\
-      e_t &= \langle g_t, y_t - y_{t-1} \rangle, \qquad E_t = E_{t-1} + e_t \\
-      \eta_t &= 1.5\,\eta_{t-1} \text{ if } E_t < 0 \text{ and } e_t < 0,
+      e_t &= \langle g_t, y_t - y_{t-1} \rangle, \qquad E_t = E_{t-1} + e_t, \qquad
+      N_t^2 = N_{t-1}^2 + \tfrac12 (e_t - e_{t-1})^2 \\
+      \eta_t &= 1.5\,\eta_{t-1} \text{ if } E_t < -2 N_t \text{ and } e_t < 0,
       \text{ otherwise } \eta_{t-1} \\
       v_t &= 0.999\,v_{t-1} + 0.001\,g_t^2, \qquad \hat v_t = v_t / (1 - 0.999^t) \\
       w_{t+1} &= \Pi\big(w_t - \eta_t\,(g_t / \sqrt{\hat v_t} + \lambda w_t)\big), \qquad

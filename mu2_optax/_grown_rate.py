@@ -29,6 +29,7 @@ from mu2_optax._trees import (
 from mu2_optax._types import Transform, Tree
 
 _FIRST, _MOST = 1e-4, 1e6  # the first and the largest rate, in units of the params' typical size
+_SURE = 2  # standard errors
 _FLOOR = 1e-4  # the least size that params are taken to have, such as those that start at zero
 
 
@@ -39,6 +40,8 @@ class GrownRateState(NamedTuple):
       rate: η, the learning rate found so far.
       most: The largest rate that it may grow to.
       slope: E, the sum of the slopes along the steps.
+      noise: N, the standard error of that sum.
+      last: e, the latest slope.
       y: The point of the last gradient.
       inner_state: The state of ``inner``.
     """
@@ -46,6 +49,8 @@ class GrownRateState(NamedTuple):
     rate: jax.Array
     most: jax.Array
     slope: jax.Array
+    noise: jax.Array
+    last: jax.Array
     y: Tree
     inner_state: Any
 
@@ -56,8 +61,9 @@ def grown_rate(
     r"""Steps along ``inner``, with a learning rate that grows while the steps go downhill.
 
     .. math::
-      e_t &= \langle g_t, y_t - y_{t-1} \rangle, \qquad E_t = E_{t-1} + e_t \\
-      \eta_t &= \begin{cases} 1.5\,\eta_{t-1} & \text{if } E_t < 0 \text{ and } e_t < 0
+      e_t &= \langle g_t, y_t - y_{t-1} \rangle, \qquad E_t = E_{t-1} + e_t, \qquad
+      N_t^2 = N_{t-1}^2 + \tfrac12 (e_t - e_{t-1})^2 \\
+      \eta_t &= \begin{cases} 1.5\,\eta_{t-1} & \text{if } E_t < -2 N_t \text{ and } e_t < 0
       \\ \eta_{t-1} & \text{otherwise} \end{cases}, \qquad
       w_{t+1} = w_t - \eta_t\,\text{inner}(g_t)
 
@@ -65,7 +71,10 @@ def grown_rate(
     given, as :func:`query_ahead` does. :math:`e_t` is the slope at the *end* of the last step, in
     its direction. The sample of :math:`g_t` is fresh, so it is unbiased: while it is negative, a
     longer step would have led further down. Because the rate grows by a factor a step, the latest
-    steps dominate the sum until the growth has ended.
+    steps dominate the sum until the growth has ended. :math:`N_t` is the standard error of the sum:
+    half the mean square of successive differences is the variance of the noise in :math:`e_t`, and
+    a slope that changes slowly hardly enters it. Where batches are small, chance alone would take
+    the sum below zero, and the rate too far.
 
     The rate never shrinks. It does not grow past a million times the size of the first params
     either, so that a loss without a minimum does not end in infinities.
@@ -97,7 +106,9 @@ def grown_rate(
 
     References:
       Baydin et al., `Online Learning Rate Adaptation with Hypergradient Descent
-      <https://arxiv.org/abs/1703.04782>`_, ICLR 2018, for the same product of gradients
+      <https://arxiv.org/abs/1703.04782>`_, ICLR 2018, for the same product of gradients; von
+      Neumann et al., `The Mean Square Successive Difference
+      <https://doi.org/10.1214/aoms/1177731746>`_, 1941, for the noise
     """
     check_transform("inner", inner)
     check_single("factor", factor)
@@ -113,6 +124,8 @@ def grown_rate(
             rate=jnp.asarray(factor * _FIRST * size).astype(float),
             most=(_MOST * size).astype(float),
             slope=jnp.zeros([], float),
+            noise=jnp.zeros([], float),
+            last=jnp.zeros([], float),
             y=stored_copy(params, None),
             inner_state=inner.init(widened(params)),
         )
@@ -127,14 +140,15 @@ def grown_rate(
         y = cast_like(params if query is None else query, state.y)
         last = inner_product(updates, subtract(y, state.y))
         slope = state.slope + last
-        grow = (slope < 0) & (last < 0) & (growth * state.rate <= state.most)
+        noise = jnp.hypot(state.noise, (last - state.last) / 2**0.5)
+        grow = (slope < -_SURE * noise) & (last < 0) & (growth * state.rate <= state.most)
         rate = jnp.where(grow, growth, 1) * state.rate
         direction, inner_state = inner.update(
             widened(updates), state.inner_state, widened(params), **extra
         )
         step = cast_like(scaled(-rate, direction), params)
         y = after(state.y, copied_like(y, state.y), rate < 0)
-        return step, GrownRateState(rate, state.most, slope, y, inner_state)
+        return step, GrownRateState(rate, state.most, slope, noise, last, y, inner_state)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
