@@ -10,20 +10,49 @@ tables of the documents up to date.
 
 import argparse
 import importlib.util
+import os
 import subprocess
 import sys
 import time
+from typing import NamedTuple
+
+
+class Benchmark(NamedTuple):
+    """A benchmark: what it measures, its options, and on how many cores it is run, one by one."""
+
+    summary: str
+    options: tuple[str, ...] = ()
+    cores: tuple[int, ...] = (1,)
+
 
 SPEED = {
-    "step_cost": ("time, memory and compilation of a step, beside SGD's", []),
-    "sweep_throughput": (
+    "step_cost": Benchmark("time, memory and compilation of a step, beside SGD's"),
+    "step_profile": Benchmark("where the time of a step goes"),
+    "scaling": Benchmark("how cost grows with params, t, leaves and lanes"),
+    "cpu_network": Benchmark("the paper's CNN: layers in two forms, memory kept or not"),
+    "sweep_throughput": Benchmark(
         "sweeps beside the same cells one after another",
-        ["--rounds", "3", "--out", "benchmarks/results/sweep_throughput"],
+        ("--rounds", "3", "--out", "benchmarks/results/sweep_throughput"),
+        cores=(2,),
     ),
-    "scaling": ("how cost grows with params, t, leaves and lanes", []),
-    "cpu_network": ("the paper's CNN: layers in two forms, memory kept or not", []),
-    "vs_pytorch": ("training here and in PyTorch; needs the extra `bench`", []),
+    "vs_pytorch": Benchmark("training here and in PyTorch; needs the extra `bench`", cores=(1, 2)),
 }
+
+
+def run(name: str, cores: int) -> None:
+    """Runs a benchmark in a process of its own, on so many of the cores at hand."""
+    start = time.perf_counter()
+    own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
+    if len(own) >= cores:
+        os.sched_setaffinity(0, sorted(own)[:cores])  # which the process inherits
+    try:
+        command = [sys.executable, "-m", f"benchmarks.{name}", *SPEED[name].options]
+        if subprocess.run(command).returncode:
+            raise SystemExit(f"{name} failed")
+    finally:
+        if own:
+            os.sched_setaffinity(0, own)
+    print(f"{name}, cores: {cores}, {time.perf_counter() - start:.0f} s", flush=True)
 
 
 def main() -> None:
@@ -35,8 +64,8 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="say which there are, and stop")
     args = parser.parse_args()
     if args.list:
-        for name, (summary, _) in SPEED.items():
-            print(f"{name:18s} {summary}")
+        for name, benchmark in SPEED.items():
+            print(f"{name:18s} {benchmark.summary}")
         return
     for name in args.names:
         if name not in SPEED:
@@ -45,11 +74,8 @@ def main() -> None:
         if name == "vs_pytorch" and importlib.util.find_spec("torch") is None:
             print("vs_pytorch: left out, because PyTorch is missing: pip install -e '.[bench]'")
             continue
-        start = time.perf_counter()
-        command = [sys.executable, "-m", f"benchmarks.{name}", *SPEED[name][1]]
-        if subprocess.run(command).returncode:
-            parser.exit(1, f"{name} failed\n")
-        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+        for cores in SPEED[name].cores:
+            run(name, cores)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from benchmarks.timing import in_turn, write_rows
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import sweep
 
-NAMES = (SGD, "Adam", "mu2_sgd", "mu2_sgd, lean", "mu2_sgd, β measured")
+NAMES = (SGD, "Adam", "mu2_sgd", "mu2_auto", "mu2_sgd, lean", "mu2_sgd, β measured")
 PARAMS = (10**4, 10**5, 10**6, 10**7, 10**8)
 TIMES = (1, 10**3, 10**6, 10**9)
 LEAVES = (20, 200, 2000)
@@ -89,7 +89,7 @@ def over_leaves(rounds: int) -> Rows:
     del rounds
     for count in LEAVES:
         loss, params, batch = tree(10 * count, leaves=count)
-        for name in (*NAMES[:3], *NAMES[4:] * (count < 2000)):  # the others then take minutes
+        for name in NAMES[: 4 if count == 2000 else None]:  # the others then take minutes
             state = OPTIMIZERS[name].tx.init(params)
             start = time.process_time()
             jax.jit(make_step(loss, OPTIMIZERS[name])).lower(params, state, batch).compile()

@@ -145,8 +145,8 @@ def _labels(count: int) -> jax.Array:
 MODELS = {
     "logistic regression": Model(lambda: dense(784, 10), 100),
     "MLP 784-512-512-10": Model(lambda: dense(784, 512, 512, 10), 8),
-    "the paper's CNN": Model(cnn, 1, dtypes=("float32",)),
-    "ResNet-18, width 4": Model(resnet, 1, dtypes=("float32",)),
+    "the paper's CNN": Model(cnn, 3, dtypes=("float32",)),
+    "ResNet-18, width 4": Model(resnet, 2, dtypes=("float32",)),
     "10⁸ params in 200 leaves": Model(tree, 1, copied=True),
 }
 DTYPES = ("float32", "bfloat16")

@@ -1,17 +1,19 @@
-"""Where the time of a step goes: products, activations, params and state, copies.
+"""Where the time of a step goes: the call, products, activations, params and state, copies.
 
-    python -m benchmarks.step_profile          # half a minute on one core
+    python -m benchmarks.step_profile          # a minute on one core
 
-Traces jitted, donated steps with JAX's profiler, and as many single gradients, and adds up the time
-of XLA's operations by what they are:
+Jitted, donated steps take turns with a single gradient, and each with a program of the same
+arguments that does nothing; then JAX's profiler traces them, and the time of XLA's operations is
+added up by what they are:
 
+- ``call``: the program that does nothing, called from Python;
 - ``products``: matrix products, and what XLA has fused with them;
 - ``activations``: everything else that has not the shape of an array of params;
 - ``params and state``: loops over arrays of the shapes of params;
 - ``copies`` of such arrays, which a program makes where it knows no order of reading and writing.
 
-Columns are percents of the time of the step's gradients, one after another: without any overhead
-the products and activations would make 100. Writes ``benchmarks/results/step_profile/results.csv``.
+Columns are percents of the time of the step's gradients, one after another; ``all`` is their sum,
+100 for an optimizer that costs nothing. Writes ``benchmarks/results/step_profile/results.csv``.
 """
 
 import argparse
@@ -29,7 +31,7 @@ import numpy as np
 
 from benchmarks.experiment import RESULTS
 from benchmarks.step_cost import MODELS, OPTIMIZERS, Model, make_step
-from benchmarks.timing import write_rows
+from benchmarks.timing import in_turn, write_rows
 from examples.cpu_layers import keep_freed_memory
 
 SHOWN = ["SGD", "mu2_sgd", "mu2_sgd, part 1/8", "mu2_auto"]
@@ -51,56 +53,72 @@ def kinds(program: str, params: Any) -> dict[str, str]:
     return found
 
 
-def traced(compiled: Any, arguments: tuple[Any, ...], donated: int, steps: int) -> dict[str, float]:
-    """Milliseconds of a step by kind, and those of the step itself as ``all``.
+class Program:
+    """A compiled function of params (and state) and a batch, whose results are its next arguments.
 
-    Where threads share a core, operations seem longer than they are: all are scaled to the step.
+    Args:
+      function: The function.
+      carried: Params and state, donated and given back; or params alone, which stay.
+      batch: The last argument.
+      steps: How often it is called at a time.
     """
-    of = kinds(compiled.as_text(), arguments[0])
-    carried, batch = arguments[:donated], arguments[donated:]
 
-    def run(count: int) -> float:
-        nonlocal carried
+    def __init__(self, function: Any, carried: tuple[Any, ...], batch: Any, steps: int):
+        self._donated = len(carried) > 1
+        donated = range(len(carried)) if self._donated else ()
+        self._carried = jax.tree.map(jnp.copy, carried)
+        self._batch, self._steps = batch, steps
+        jitted = jax.jit(function, donate_argnums=tuple(donated))
+        self._compiled = jitted.lower(*self._carried, batch).compile()
+
+    def seconds(self) -> float:
+        """Of the calls, one after another."""
         start = time.perf_counter()
-        for _ in range(count):
-            out = compiled(*carried, *batch)
-            carried = out if donated > 1 else carried
+        for _ in range(self._steps):
+            out = self._compiled(*self._carried, self._batch)
+            if self._donated:
+                self._carried = out
         jax.block_until_ready(out)
-        return 1e3 * (time.perf_counter() - start) / count
+        return time.perf_counter() - start
 
-    run(2)
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder):
-            run(steps)
-        (file,) = Path(folder).rglob("*.xplane.pb")
-        planes = list(jax.profiler.ProfileData.from_file(str(file)).planes)
+    def shares(self) -> dict[str, float]:
+        """The shares of the kinds in the time of all operations."""
+        of = kinds(self._compiled.as_text(), self._carried[0])
         found: Counter[str] = Counter()
-        for event in (e for plane in planes for line in plane.lines for e in line.events):
-            if event.name in of:
-                found[of[event.name]] += event.duration_ns
-    whole = float(np.median([run(steps) for _ in range(5)]))
-    return {"all": whole} | {kind: whole * found[kind] / found.total() for kind in KINDS}
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                self.seconds()
+            (file,) = Path(folder).rglob("*.xplane.pb")
+            planes = list(jax.profiler.ProfileData.from_file(str(file)).planes)
+            for event in (e for plane in planes for line in plane.lines for e in line.events):
+                if event.name in of:
+                    found[of[event.name]] += event.duration_ns
+        return {kind: found[kind] / found.total() for kind in KINDS}
 
 
-def profile(model: Model, names: list[str]) -> Iterator[dict[str, Any]]:
+def profile(model: Model, names: list[str], rounds: int) -> Iterator[dict[str, str]]:
     """A row for the gradient of a model, and one for each optimizer."""
     loss, params, batch = model.make()
-    steps = 4 * model.steps
-    gradient = jax.jit(jax.grad(loss)).lower(params, batch).compile()
-    alone = traced(gradient, (params, batch), 1, steps)
-    yield {"optimizer": "gradient", **_percents(alone, alone["all"])}
+    alone = Program(jax.grad(loss), (params,), batch, model.steps)
+    empty = Program(lambda params, batch: jnp.zeros(()), (params,), batch, model.steps)
+    yield _row("gradient", 1, alone, alone, empty, rounds)
     for name in names:
         optimizer = OPTIMIZERS[name]
-        held = jax.tree.map(jnp.copy, params)
-        state = optimizer.tx.init(held)
-        step = jax.jit(make_step(loss, optimizer), donate_argnums=(0, 1))
-        compiled = step.lower(held, state, batch).compile()
-        found = traced(compiled, (held, state, batch), 2, steps)
-        yield {"optimizer": name, **_percents(found, optimizer.gradients * alone["all"])}
+        carried = params, optimizer.tx.init(params)
+        step = Program(make_step(loss, optimizer), carried, batch, model.steps)
+        empty = Program(lambda params, state, batch: (params, state), carried, batch, model.steps)
+        yield _row(name, optimizer.gradients, alone, step, empty, rounds)
 
 
-def _percents(milliseconds: dict[str, float], whole: float) -> dict[str, str]:
-    return {kind: f"{100 * value / whole:.0f}" for kind, value in milliseconds.items()}
+def _row(
+    name: str, gradients: float, alone: Program, step: Program, empty: Program, rounds: int
+) -> dict[str, str]:
+    seconds = in_turn({alone: alone.seconds, step: step.seconds, empty: empty.seconds}, rounds)
+    ratio = lambda program: 100 * np.median(seconds[program] / seconds[alone]) / gradients
+    percent = {"all": ratio(step), "call": ratio(empty)}
+    rest = percent["all"] - percent["call"]
+    percent |= {kind: rest * share for kind, share in step.shares().items()}
+    return {"optimizer": name} | {kind: f"{value:.0f}" for kind, value in percent.items()}
 
 
 def main() -> None:
@@ -112,12 +130,13 @@ def main() -> None:
     parser.add_argument(
         "--optimizers", nargs="+", choices=OPTIMIZERS, default=SHOWN, metavar="NAME"
     )
+    parser.add_argument("--rounds", type=int, default=9, help="rounds to take the median of")
     parser.add_argument("--out", type=Path, default=RESULTS / "step_profile", help="folder")
     args = parser.parse_args()
     keep_freed_memory()
     rows = []
     for model in args.models:
-        for row in profile(MODELS[model], args.optimizers):
+        for row in profile(MODELS[model], args.optimizers, args.rounds):
             rows.append({"model": model, **row})
             print(rows[-1], flush=True)
     write_rows(args.out / "results.csv", rows)

@@ -15,7 +15,8 @@ was run for each.
 ``no_tuning`` has every optimizer of a task of ``benchmarks.no_tuning``, untouched and tuned;
 ``factors`` and ``goals`` have a row for each of its tasks, and name the folder of the results.
 ``step_cost`` has the ``column`` and ``dtype`` of what ``benchmarks.step_cost`` measured, from its
-CSV file; ``vs_pytorch`` all that ``benchmarks.vs_pytorch`` did, from the folder of its files;
+CSV file; ``step_profile`` all that ``benchmarks.step_profile`` found; ``vs_pytorch`` all that
+``benchmarks.vs_pytorch`` did, from the folder of its files;
 ``faults``, ``long_runs`` and ``long_sweeps`` what ``benchmarks.faults`` and
 ``benchmarks.long_runs`` did; ``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster``
 measured and simulated.
@@ -91,6 +92,13 @@ def step_cost_table(file: Path, column: str, dtype: str = "float32") -> str:
     return _markdown(["", *models], body)
 
 
+def profile_table(file: Path) -> str:
+    """Where the time of a step goes."""
+    with file.open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    return _markdown(["", "", *list(rows[0])[2:]], [list(row.values()) for row in rows])
+
+
 def pytorch_table(folder: Path) -> str:
     """Steps a second of each way to train, and how many times those of eager PyTorch."""
     body = []
@@ -160,6 +168,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "cluster_costs": _of_rows(cluster_study.costs_rows),
     "cluster_study": _of_rows(cluster_study.study_rows),
     "step_cost": step_cost_table,
+    "step_profile": profile_table,
     "vs_pytorch": pytorch_table,
 }
 

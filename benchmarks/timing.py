@@ -19,7 +19,7 @@ class Spread(NamedTuple):
     high: float
 
 
-def in_turn(ways: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, np.ndarray]:
+def in_turn(ways: Mapping[Any, Callable[[], float]], rounds: int) -> dict[Any, np.ndarray]:
     """What each way measures (seconds) in each round; a first round to warm up does not count."""
     for way in ways.values():
         way()
