@@ -49,10 +49,10 @@ def task_table(results: Results) -> Rows:
     return head, body
 
 
-def factors_table(results: dict[str, Results]) -> Rows:
+def factors_table(results: dict[str, Results], variants: bool = False) -> Rows:
     """The factors on the first rate of ``mu2_auto``, and how far the worst is from the best."""
     body = []
-    for title, task, result in ours(results):
+    for title, task, result in ours(results, variants):
         judged_by = TASKS[task].judged_by
         by_rate = {outcome.rate: outcome for outcome in outcomes(result)}
         values = {rate: outcome.judged(judged_by) for rate, outcome in by_rate.items()}
@@ -69,10 +69,10 @@ def factors_table(results: dict[str, Results]) -> Rows:
     return head, body
 
 
-def goals_table(results: dict[str, Results]) -> Rows:
+def goals_table(results: dict[str, Results], variants: bool = False) -> Rows:
     """Untouched ``mu2_auto`` beside the best untouched and the best tuned peer of each task."""
     body = []
-    for title, task, result in ours(results):
+    for title, task, result in ours(results, variants):
         judged_by = TASKS[task].judged_by
         own_outcome = untouched(result)
         assert own_outcome is not None
@@ -88,9 +88,14 @@ def goals_table(results: dict[str, Results]) -> Rows:
     return head, body
 
 
-def ours(results: dict[str, Results]) -> Iterator[tuple[str, str, SweepResult]]:
-    """The title of a row, the task and the result, of ``mu2_auto`` and with orthogonal steps."""
+def ours(results: dict[str, Results], variants: bool) -> Iterator[tuple[str, str, SweepResult]]:
+    """The title of a row, the task and the result, of ``mu2_auto`` and with orthogonal steps.
+
+    Of the tasks themselves, or of their variants alone.
+    """
     for task, own in results.items():
+        if TASKS[task].variant != variants:
+            continue
         for optimizer, addition in ((AUTO, ""), (SPECTRAL, ", `spectral`")):
             found = (r for r in own.values() if r.info["context"]["optimizer"] == optimizer)
             yield from ((TASKS[task].title + addition, task, result) for result in found)

@@ -13,7 +13,8 @@ rate; ``measures`` has plateau width, stability ratio, learning-rate sensitivity
 Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations`` where an optimizer
 was run for each.
 ``no_tuning`` has every optimizer of a task of ``benchmarks.no_tuning``, untouched and tuned;
-``factors`` and ``goals`` have a row for each of its tasks, and name the folder of the results.
+``factors`` and ``goals`` have a row for each of its tasks (with ``variants=yes``, for each of the
+longer ones and those with small batches), and name the folder of the results.
 ``step_cost`` has the ``column`` and ``dtype`` of what ``benchmarks.step_cost`` measured, from its
 CSV file; ``step_profile`` all that ``benchmarks.step_profile`` found; ``vs_pytorch`` all that
 ``benchmarks.vs_pytorch`` did, from the folder of its files;
@@ -156,12 +157,21 @@ def _of_rows(make: Callable[[Path], Any]) -> Callable[[Path], str]:
     return table
 
 
+def _of_tasks(make: Callable[..., no_tuning_tables.Rows]) -> Callable[..., str]:
+    """A table of all tasks of ``benchmarks.no_tuning``; ``variants=yes`` for those alone."""
+
+    def table(folder: Path, variants: str = "no") -> str:
+        return _markdown(*make(no_tuning.load_all(folder), variants == "yes"))
+
+    return table
+
+
 TABLES: dict[str, Callable[..., str]] = {
     "accuracy": _of_results(accuracy_table),
     "measures": _of_results(measures_table),
     "no_tuning": lambda file: _markdown(*no_tuning_tables.task_table(load_results(file))),
-    "factors": lambda file: _markdown(*no_tuning_tables.factors_table(no_tuning.load_all(file))),
-    "goals": lambda file: _markdown(*no_tuning_tables.goals_table(no_tuning.load_all(file))),
+    "factors": _of_tasks(no_tuning_tables.factors_table),
+    "goals": _of_tasks(no_tuning_tables.goals_table),
     "faults": _of_rows(fault_tables.faults_table),
     "long_runs": _of_rows(fault_tables.long_runs_table),
     "long_sweeps": _of_rows(fault_tables.long_sweeps_table),
