@@ -85,6 +85,9 @@ class Setting(NamedTuple):
 WIDE = (256, 256)
 TASKS = {
     "digits": Setting("digits, MLP 64-64-64-10", "digits", 450, 32, hidden=(64, 64)),
+    "digits_batch_2": Setting(
+        "digits, MLP 64-64-64-10, batches of 2", "digits", 4000, 2, hidden=(64, 64)
+    ),
     "logistic_mnist": Setting("MNIST, logistic regression", "mnist", 938, 64, strategy="vmap"),
     "logistic_fashion_mnist": Setting(
         "Fashion-MNIST, logistic regression", "fashion-mnist", 938, 64, strategy="vmap"
@@ -95,6 +98,9 @@ TASKS = {
     "mlp_mnist": Setting("MNIST, MLP 784-256-256-10", "mnist", 938, 64, hidden=WIDE),
     "mlp_mnist_3_epochs": Setting(
         "MNIST, MLP 784-256-256-10, 3 epochs", "mnist", 2814, 64, hidden=WIDE
+    ),
+    "mlp_mnist_batch_1": Setting(
+        "MNIST, MLP 784-256-256-10, batches of 1", "mnist", 4000, 1, hidden=WIDE
     ),
     "mlp_fashion_mnist": Setting(
         "Fashion-MNIST, MLP 784-256-256-10", "fashion-mnist", 938, 64, hidden=WIDE

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # glibc's numbers for these settings
+_MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8  # glibc's numbers for these settings
 
 
 def keep_freed_memory() -> bool:
@@ -22,17 +22,18 @@ def keep_freed_memory() -> bool:
 
     A compiled step takes its temporary memory as one block. Above 32 MB, glibc gives such a block
     back to the system each time, which clears every page of the next one: nearly half of the time
-    of a step of the paper's CNN that is called from Python. The same without code:
-    ``MALLOC_MMAP_THRESHOLD_=2000000000 MALLOC_TRIM_THRESHOLD_=2000000000 python …``.
+    of a step of the paper's CNN that is called from Python. Other threads than the first, and large
+    programs run in one, have heaps of 64 MB unless all threads share the first's. The same without
+    code: ``MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=2000000000 MALLOC_TRIM_THRESHOLD_=2000000000
+    python …``. Call it before the first computation: a thread keeps the heap that it began with.
 
     Returns:
       Whether the settings were taken; they exist on Linux with glibc.
     """
     setting = getattr(ctypes.CDLL(None), "mallopt", None)
     largest = 2**31 - 1
-    return setting is not None and all(
-        setting(which, largest) for which in (_MMAP_THRESHOLD, _TRIM_THRESHOLD)
-    )
+    wanted = {_MMAP_THRESHOLD: largest, _TRIM_THRESHOLD: largest, _ARENA_MAX: 1}
+    return setting is not None and all(setting(which, value) for which, value in wanted.items())
 
 
 def convolution(images: Any, kernel: Any) -> Any:

@@ -18,10 +18,7 @@ from mu2_optax._adam import mu2_adam as mu2_adam
 from mu2_optax._adam import mu2_adamw as mu2_adamw
 from mu2_optax._anytime import AnytimeState as AnytimeState
 from mu2_optax._anytime import anytime as anytime
-from mu2_optax._auto import GrownRateState as GrownRateState
-from mu2_optax._auto import grown_rate as grown_rate
 from mu2_optax._auto import mu2_auto as mu2_auto
-from mu2_optax._auto import query_ahead as query_ahead
 from mu2_optax._corrected import CorrectedMomentumState as CorrectedMomentumState
 from mu2_optax._corrected import corrected_momentum as corrected_momentum
 from mu2_optax._directions import unit_directions as unit_directions
@@ -33,6 +30,8 @@ from mu2_optax._extragradient import mu2_extra_sgd as mu2_extra_sgd
 from mu2_optax._frank_wolfe import frank_wolfe as frank_wolfe
 from mu2_optax._frank_wolfe import mu2_frank_wolfe as mu2_frank_wolfe
 from mu2_optax._freeze import freeze as freeze
+from mu2_optax._grown_rate import GrownRateState as GrownRateState
+from mu2_optax._grown_rate import grown_rate as grown_rate
 from mu2_optax._guard import RejectNonfiniteState as RejectNonfiniteState
 from mu2_optax._guard import reject_nonfinite as reject_nonfinite
 from mu2_optax._measured import ErrorMemory as ErrorMemory
@@ -55,6 +54,7 @@ from mu2_optax._part import grad_in_parts as grad_in_parts
 from mu2_optax._projections import onto_l2_ball as onto_l2_ball
 from mu2_optax._projections import per_tensor as per_tensor
 from mu2_optax._projections import projected as projected
+from mu2_optax._query_ahead import query_ahead as query_ahead
 from mu2_optax._same_sample import accumulate as accumulate
 from mu2_optax._same_sample import bind as bind
 from mu2_optax._same_sample import grad_pair as grad_pair

@@ -13,8 +13,9 @@ from mu2_optax._part import check_no_part, on_part, whole_from_part
 from mu2_optax._same_sample import GradFn, gradient_at
 from mu2_optax._trees import (
     add,
+    after,
     cast_like,
-    copied_after,
+    copied_like,
     scaled,
     stored_copy,
     stored_zeros,
@@ -138,9 +139,11 @@ def corrected_momentum(
             seen = Seen(updates, prev_grads, state.d)
         forgotten, memory = beta.step(state.beta_memory, state.t, seen)
         d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
-        return cast_like(d, params), CorrectedMomentumState(
+        never = state.t < 0
+        x = after(d, copied_like(params, state.x), never)  # d has read the last one
+        return cast_like(after(x, d, never), params), CorrectedMomentumState(
             t=optax.safe_increment(state.t),
-            x=copied_after(d, params, state.x, state.t < 0),
+            x=x,
             d=cast_like(d, state.d),
             beta_memory=memory,
         )

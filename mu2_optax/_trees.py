@@ -95,16 +95,15 @@ def copied_like(tree: Any, reference: Any) -> Any:
     )
 
 
-def copied_after(other: Any, tree: Any, reference: Any, never: jax.Array) -> Any:
-    """``tree`` in the dtypes of ``reference``, to be stored when ``other`` and ``never`` are known.
+def after(other: Any, tree: Any, never: jax.Array) -> Any:
+    """``tree``, to be computed or stored when ``other`` and ``never`` are known.
 
-    It is ``other`` where ``never`` is true, which never is. A mere copy into a state that is
-    donated has no order for XLA, beside those who still read what was there: on a CPU it makes
-    copies of both, and a step takes twice the time where the state's traffic decides. A choice is
-    computed in order.
+    It is ``other`` where ``never`` is true, which never is. A copy into a state that is donated has
+    no order for XLA beside those who still read what was there, nor has an update of params beside
+    those who copy them: on a CPU it then makes copies of both, and a step takes up to twice the
+    time where the state's traffic decides. A choice is computed in order.
     """
-    copy = copied_like(tree, reference)
-    return jax.tree.map(lambda c, o: jax.lax.select(never, o.astype(c.dtype), c), copy, other)
+    return jax.tree.map(lambda a, o: jax.lax.select(never, o.astype(a.dtype), a), tree, other)
 
 
 def scaled(weight: jax.Array, tree: Any) -> Any:

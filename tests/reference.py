@@ -249,14 +249,15 @@ def mu2_auto(grad, x1, zs, proj, factor=1.0, decay=0.0, share=0.3, growth=1.5, u
     unit = unit or unit_by_coordinate()
     size = np.sqrt(np.mean(x1**2)) + 1e-4
     x, w, y_prev = x1.copy(), x1.copy(), x1.copy()
-    E, eta = 0.0, factor * 1e-4 * size
+    e, E, N2, eta = 0.0, 0.0, 0.0, factor * 1e-4 * size
     points, etas = [], []
     for t in range(1, len(zs) + 1):
         y = x + share * (w - x)
         g = grad(y, zs[t - 1])
-        e = np.sum(g * (y - y_prev))
+        e_prev, e = e, np.sum(g * (y - y_prev))
         E += e
-        if E < 0 and e < 0 and growth * eta <= 1e6 * size:
+        N2 += (e - e_prev) ** 2 / 2
+        if E + 2 * np.sqrt(N2) < 0 and e < 0 and growth * eta <= 1e6 * size:
             eta *= growth
         w = proj(w - eta * (unit(t, g) + decay * w))
         x = (t * x + 2 * w) / (t + 2)  # the mean of w_1, ..., w_{t+1} with weights 1, ..., t + 1

@@ -111,6 +111,16 @@ def test_with_noise_the_error_is_that_of_an_average_of_the_samples(noise, distan
     assert error < 5 * noise**2 / T
 
 
+def test_noise_alone_does_not_make_the_rate_grow():
+    z = jax.random.normal(jax.random.key(0), (64, 1000, 10))
+    run = lambda z: steps(mu2_optax.mu2_auto(), jnp.ones(10), lambda x, z: z, z)  # a flat loss
+    rates = jax.jit(jax.vmap(lambda z: run(z)[2]))(z)
+    grown = rates[:, -1] / rates[:, 0]
+    # If the sum only had to be below zero, not by two standard errors, the median would be 6e8.
+    assert np.median(grown) < 2
+    assert np.max(grown) < 1e4
+
+
 def test_a_noise_free_quadratic_is_solved_whatever_its_condition():
     curvatures = jnp.logspace(-6, 0, 10)
     gradient = lambda x, z: z * curvatures * x
@@ -272,7 +282,7 @@ def test_a_compiled_step_evaluates_one_gradient():
 
 def test_the_state_is_three_copies_of_the_params():
     sizes = [leaf.size for leaf in jax.tree.leaves(mu2_optax.mu2_auto().init(jnp.ones(1000)))]
-    assert sum(sizes) - 3 * 1000 == 5  # t, the count of v, the rate, its bound and E
+    assert sum(sizes) - 3 * 1000 == 7  # t, the count of v, the rate, its bound, E, N and e
 
 
 # Flax.
