@@ -79,10 +79,8 @@ def goals_table(results: dict[str, Results], variants: bool = False) -> Rows:
         mine = own_outcome.judged(judged_by)
         row = [title, _shown(own_outcome, judged_by)]
         for name, outcome in (best_untouched_peer(results[task]), best_tuned_peer(results[task])):
-            row += [
-                f"{name} {_shown(outcome, judged_by)}",
-                f"{mine - outcome.judged(judged_by):+.4f}".replace("-", "−"),
-            ]
+            ahead = f"{mine - outcome.judged(judged_by):+.4f}".replace("-", "−")
+            row += [f"{name} {_shown(outcome, judged_by)}", ahead.replace("−0.0000", "0.0000")]
         body.append(row)
     head = ["", "mu2_auto()", "best untouched peer", "ahead by", "best tuned peer", "ahead by"]
     return head, body
