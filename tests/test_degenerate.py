@@ -236,7 +236,7 @@ def test_the_optimizer_with_nothing_to_choose_is_its_composition():
 
 
 def test_the_rate_grows_by_the_slopes_along_the_params_where_nothing_averages():
-    """η is 1.5 to the number of steps at which both E and its last term are negative."""
+    """η is 1.5 to the number of steps at which e is negative and E is by two standard errors."""
     tx = grown_rate(optax.scale_by_rms(), factor=10.0)
     points, state = trajectory(tx)
     ys = np.concatenate([[X1, X1], points[:-1]])  # y_0 = y_1
@@ -244,7 +244,9 @@ def test_the_rate_grows_by_the_slopes_along_the_params_where_nothing_averages():
         join(grad_fn(split(jnp.array(y)), z)) @ (y - y_before)
         for y_before, y, z in zip(ys[:-1], ys[1:], ZS, strict=True)
     ]
-    growths = sum((np.cumsum(slopes) < 0) & (np.array(slopes) < 0))
-    assert 5 < growths < len(ZS)
+    noise = np.sqrt(np.cumsum(np.diff(slopes, prepend=0.0) ** 2 / 2))
+    growths = sum((np.cumsum(slopes) < -2 * noise) & (np.array(slopes) < 0))
+    assert 2 < growths < len(ZS)
     np.testing.assert_allclose(state.rate, 10 * FIRST_RATE * 1.5**growths, rtol=1e-12)
     np.testing.assert_allclose(state.slope, sum(slopes), rtol=1e-12)
+    np.testing.assert_allclose(state.noise, noise[-1], rtol=1e-12)
