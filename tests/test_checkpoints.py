@@ -132,7 +132,9 @@ def test_a_state_of_another_model_is_refused_by_the_first_step():
         step_once(wider.replace(opt_state=state.opt_state))
 
 
-@pytest.mark.parametrize("store", [save_and_restore_orbax, None])
+@pytest.mark.parametrize(
+    "store", [pytest.param(save_and_restore_orbax, marks=pytest.mark.slow), None]
+)
 def test_a_linen_run_goes_on_bit_for_bit(store, tmp_path):
     data = list(batches(8))
     state = new_state()
@@ -148,6 +150,7 @@ def test_a_linen_run_goes_on_bit_for_bit(store, tmp_path):
     assert bits(restored) == bits(state)
 
 
+@pytest.mark.slow
 def test_an_nnx_run_goes_on_bit_for_bit(tmp_path):
     def new_run():
         model = nnx_model(dropout=0.5)

@@ -239,6 +239,7 @@ def pmapped(step):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", PARALLEL)
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_the_step_of_flax_imagenet_with_its_own_pmean_equals_one_device(how, accumulate):

@@ -75,6 +75,7 @@ def test_the_cnn_learns_digits(monkeypatch, capsys):
     assert accuracy(shown.out) > 0.7
 
 
+@pytest.mark.slow
 def test_the_cnn_takes_mnist_images(tmp_path, monkeypatch, capsys):
     write(tmp_path, mnist_files())
     options = ("--data", "mnist", "--data-dir", tmp_path, "--batch", 5, "--steps", 2)

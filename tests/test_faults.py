@@ -145,6 +145,7 @@ def test_what_depends_on_all_leaves_compiles_in_time_linear_in_their_number(name
     assert compiled_lines(tx, 80) < 1.1 * (80 / 20) * compiled_lines(tx, 20)
 
 
+@pytest.mark.slow
 def test_the_guard_compiles_to_little_more_than_that_of_optax():
     inner = mu2_optax.mu2_sgd(0.1)
     ours = compiled_lines(mu2_optax.reject_nonfinite(inner), 80)

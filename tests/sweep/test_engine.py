@@ -1,3 +1,4 @@
+import functools
 import os
 import platform
 import signal
@@ -47,27 +48,28 @@ def separate(train, rates=RATES, seeds=SEEDS):
     return {k: np.array([[cell[k] for cell in row] for row in rows]) for k in rows[0][0]}
 
 
-@pytest.fixture(scope="module")
-def expected():
-    """The metrics of separate runs, for each model."""
-    return {make: separate(make()) for make in (make_logistic, make_cnn)}
+@functools.cache
+def expected_of(make):
+    """The metrics of separate runs of a model."""
+    return separate(make())
 
 
 @pytest.mark.parametrize(
     ("make", "way"),
     [(make_logistic, way) for way in WAYS]
-    + [(make_cnn, way) for way in ("vmap", "map", "loop", "vmap on 8 devices")],
+    + [
+        pytest.param(make_cnn, way, marks=pytest.mark.slow)
+        for way in ("vmap", "map", "loop", "vmap on 8 devices")
+    ],
 )
-def test_a_sweep_equals_separate_runs_after_one_trace_and_one_compile(
-    make, way, expected, compiles
-):
+def test_a_sweep_equals_separate_runs_after_one_trace_and_one_compile(make, way, compiles):
+    expected = expected_of(make)
     traces = []
     train = make(traces)
     compiles.clear()
     result = sweep(train, RATES, SEEDS, progress=False, **resolve(way))
     assert len(traces) == 1
     assert len(compiles) == 1
-    expected = expected[make]
     assert result.metrics.keys() == expected.keys()
     for name, value in expected.items():
         assert result.metrics[name].shape == value.shape
