@@ -1,6 +1,7 @@
 """All benchmarks of speed, one after another.
 
-    python -m benchmarks                  # estimated: 15 minutes on a 2-core x86-64 CPU
+    python -m benchmarks                  # in less than 15 minutes on a 2-core x86-64 CPU
+    python -m benchmarks --thorough       # as for the committed results: in half an hour
     python -m benchmarks step_cost scaling
     python -m benchmarks --list
 
@@ -18,35 +19,49 @@ from typing import NamedTuple
 
 
 class Benchmark(NamedTuple):
-    """A benchmark: what it measures, its options, and on how many cores it is run, one by one."""
+    """A benchmark.
+
+    Attributes:
+      summary: What it measures.
+      quick: Options for fewer rounds, or less of it.
+      cores: On how many cores it is run, one after another.
+    """
 
     summary: str
-    options: tuple[str, ...] = ()
+    quick: tuple[str, ...]
     cores: tuple[int, ...] = (1,)
 
 
 SPEED = {
-    "step_cost": Benchmark("time, memory and compilation of a step, beside SGD's"),
-    "step_profile": Benchmark("where the time of a step goes"),
-    "scaling": Benchmark("how cost grows with params, t, leaves and lanes"),
-    "cpu_network": Benchmark("the paper's CNN: layers in two forms, memory kept or not"),
-    "sweep_throughput": Benchmark(
-        "sweeps beside the same cells one after another",
-        ("--rounds", "3", "--out", "benchmarks/results/sweep_throughput"),
-        cores=(2,),
+    "step_cost": Benchmark(
+        "time, memory and compilation of a step, beside SGD's",
+        ("--rounds", "3", "--dtypes", "float32"),
     ),
-    "vs_pytorch": Benchmark("training here and in PyTorch; needs the extra `bench`", cores=(1, 2)),
+    "step_profile": Benchmark("where the time of a step goes", ("--rounds", "3")),
+    "scaling": Benchmark("how cost grows with params, t, leaves and lanes", ("--rounds", "3")),
+    "cpu_network": Benchmark(
+        "the paper's CNN: layers in two forms, memory kept or not", ("--rounds", "5")
+    ),
+    "sweep_throughput": Benchmark(
+        "sweeps beside the same cells one after another", ("--rounds", "1"), cores=(2,)
+    ),
+    "vs_pytorch": Benchmark(
+        "training here and in PyTorch; needs the extra `bench`",
+        ("--rounds", "5", "--sweep-rounds", "1"),
+        cores=(1, 2),
+    ),
 }
 
 
-def run(name: str, cores: int) -> None:
+def run(name: str, cores: int, thorough: bool) -> None:
     """Runs a benchmark in a process of its own, on so many of the cores at hand."""
     start = time.perf_counter()
     own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
     if len(own) >= cores:
         os.sched_setaffinity(0, sorted(own)[:cores])  # which the process inherits
     try:
-        command = [sys.executable, "-m", f"benchmarks.{name}", *SPEED[name].options]
+        options = () if thorough else SPEED[name].quick
+        command = [sys.executable, "-m", f"benchmarks.{name}", *options]
         if subprocess.run(command).returncode:
             raise SystemExit(f"{name} failed")
     finally:
@@ -61,6 +76,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+    parser.add_argument("--thorough", action="store_true", help="more rounds, and bfloat16")
     parser.add_argument("--list", action="store_true", help="say which there are, and stop")
     args = parser.parse_args()
     if args.list:
@@ -75,7 +91,7 @@ def main() -> None:
             print("vs_pytorch: left out, because PyTorch is missing: pip install -e '.[bench]'")
             continue
         for cores in SPEED[name].cores:
-            run(name, cores)
+            run(name, cores, args.thorough)
 
 
 if __name__ == "__main__":

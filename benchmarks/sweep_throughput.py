@@ -1,6 +1,6 @@
 """How long a sweep takes, divided by the same cells run one after another.
 
-    python -m benchmarks.sweep_throughput --out benchmarks/results/sweep_throughput
+    python -m benchmarks.sweep_throughput
 
 Both run through functions that are compiled once, and both times leave the compilation out (it is
 shown apart). All ways take turns, round after round: the ratio is that of the fastest rounds, and
@@ -8,7 +8,7 @@ beside it stands the median of each round's ratio. Batches are made-up numbers o
 The targets on a CPU, with `auto`: logistic regression (6 rates x 3 seeds x 938 steps) at most 0.35,
 the network at most 0.6, and a cell of it at most 1.2 times the same steps called from Python. The
 results of a 2-core x86-64 CPU without GPU are in `benchmarks/results/sweep_throughput`; the run
-took about 4 minutes.
+took three minutes.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import numpy as np
 import optax
 from tqdm import tqdm
 
+from benchmarks.experiment import RESULTS
 from benchmarks.timing import CORES
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax import mu2_sgd
@@ -188,13 +189,14 @@ def report(result):
 
 
 def main():
-    """Runs the comparison, prints it, and writes it if asked to."""
+    """Runs the comparison, prints it, and writes it."""
     parser = argparse.ArgumentParser(description="Throughput of the sweep strategies.")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=938, help="of logistic regression")
     parser.add_argument("--cnn-steps", type=int, default=40)
     parser.add_argument("--growth-steps", type=int, default=100)
-    parser.add_argument("--out", type=Path, help="folder for result.json and result.md")
+    folder = RESULTS / "sweep_throughput"
+    parser.add_argument("--out", type=Path, default=folder, help="for result.json and result.md")
     options = parser.parse_args()
     keep_freed_memory()
     # XLA reads this when the first array is made.
@@ -232,10 +234,9 @@ def main():
         "growth": growth(options.growth_steps, options.rounds),
     }
     print(report(result))
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "result.json").write_text(json.dumps(result, indent=2) + "\n")
-        (options.out / "result.md").write_text(report(result))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+    (options.out / "result.md").write_text(report(result))
 
 
 if __name__ == "__main__":
