@@ -325,8 +325,10 @@ def test_on_the_transformer_it_is_behind_muon_alone_and_ahead_with_orthogonal_st
 def test_its_factor_does_not_matter_from_a_hundredth_to_a_hundred(task):
     own, _, _ = own_and_others(task)
     assert own.keys() == {0.01, 0.1, 1.0, 10.0, 100.0}
-    # Of the 359 images of digits, three are 0.0084.
-    assert max(own.values()) - min(own.values()) < (0.01 if "digits" in task else 0.005)
+    # Of the 359 images of digits, three are 0.0084. With batches of 1 a rate that starts at a
+    # hundredth grows late.
+    allowed = 0.016 if "batch_1" in task else 0.01 if "digits" in task else 0.005
+    assert max(own.values()) - min(own.values()) < allowed
 
 
 def test_on_the_transformer_its_factor_matters_little():
