@@ -23,16 +23,15 @@ def keep_freed_memory() -> bool:
     A compiled step takes its temporary memory as one block. Above 32 MB, glibc gives such a block
     back to the system each time, which clears every page of the next one: nearly half of the time
     of a step of the paper's CNN that is called from Python. Other threads than the first, and large
-    programs run in one, have heaps of 64 MB unless all threads share the first's. The same without
-    code: ``MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=2000000000 MALLOC_TRIM_THRESHOLD_=2000000000
-    python …``. Call it before the first computation: a thread keeps the heap that it began with.
+    programs run in one, have heaps of 64 MB unless all threads share the first's. Call it before
+    the first computation: a thread keeps the heap that it began with. The same without code:
+    ``MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=10000000000 MALLOC_TRIM_THRESHOLD_=1000000000000``.
 
     Returns:
       Whether the settings were taken; they exist on Linux with glibc.
     """
     setting = getattr(ctypes.CDLL(None), "mallopt", None)
-    largest = 2**31 - 1
-    wanted = {_MMAP_THRESHOLD: largest, _TRIM_THRESHOLD: largest, _ARENA_MAX: 1}
+    wanted = {_MMAP_THRESHOLD: 2**31 - 1, _TRIM_THRESHOLD: -1, _ARENA_MAX: 1}  # -1: never
     return setting is not None and all(setting(which, value) for which, value in wanted.items())
 
 
