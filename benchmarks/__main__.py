@@ -37,7 +37,10 @@ SPEED = {
         "time, memory and compilation of a step, beside SGD's",
         ("--rounds", "3", "--dtypes", "float32"),
     ),
-    "step_profile": Benchmark("where the time of a step goes", ("--rounds", "3")),
+    "step_profile": Benchmark(
+        "where the time of a step goes",
+        ("--rounds", "3", "--models", "MLP 784-512-512-10", "the paper's CNN"),
+    ),
     "scaling": Benchmark("how cost grows with params, t, leaves and lanes", ("--rounds", "3")),
     "cpu_network": Benchmark(
         "the paper's CNN: layers in two forms, memory kept or not", ("--rounds", "5")

@@ -1,6 +1,6 @@
 """Nothing to choose: ``mu2_auto()`` beside its peers, untouched and tuned, task by task.
 
-    python -m benchmarks.no_tuning --task digits                  # an MLP; 90 s
+    python -m benchmarks.no_tuning --task digits --seeds 5        # an MLP; 150 s
     python -m benchmarks.no_tuning --task logistic_mnist          # 103 s
     python -m benchmarks.no_tuning --task logistic_fashion_mnist  # 102 s
     python -m benchmarks.no_tuning --task mlp_mnist               # 6 minutes with --grid-seeds 1

@@ -295,7 +295,7 @@ def test_every_task_without_tuning_was_run_untouched():
         expected = {*no_tuning.UNTOUCHED} - {no_tuning.SPECTRAL}  # for transformers alone
         assert {label.split("/")[1] for label in results} == expected
         assert all(result.finished.all() for result in results.values())
-        assert all(len(result.seeds) == 3 for result in results.values())
+        assert all(len(result.seeds) == 5 for result in results.values())
 
 
 @pytest.mark.parametrize("task", sorted({*UNTUNED_TASKS} - {"transformer"}))
