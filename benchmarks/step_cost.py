@@ -19,7 +19,6 @@ It writes ``benchmarks/results/step_cost/results.csv``; models that are not run 
 """
 
 import argparse
-import csv
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ import optax
 import mu2_optax
 from benchmarks.experiment import RESULTS
 from benchmarks.image_tasks import cnn_task
-from benchmarks.timing import in_turn, spread, write_rows
+from benchmarks.timing import in_turn, spread, with_kept, write_rows
 from examples.cifar10_resnet import ResNet
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data
@@ -264,14 +263,9 @@ def measure(model: Model, dtype: str, names: list[str], rounds: int) -> Iterator
 
 def write(rows: list[dict[str, Any]], file: Path) -> None:
     """Writes rows, beside those of other models and dtypes that are in the file."""
-    key = lambda row: (row["model"], row["dtype"])
-    new = set(map(key, rows))
-    if file.is_file():
-        with file.open(newline="") as opened:
-            rows = [row for row in csv.DictReader(opened) if key(row) not in new] + rows
     order = list(itertools.product(MODELS, DTYPES))
-    rows.sort(key=lambda row: order.index(key(row)))
-    write_rows(file, rows)
+    rows = with_kept(file, rows, ("model", "dtype"))
+    write_rows(file, sorted(rows, key=lambda row: order.index((row["model"], row["dtype"]))))
 
 
 def main() -> None:

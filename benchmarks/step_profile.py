@@ -13,7 +13,8 @@ added up by what they are:
 - ``copies`` of such arrays, which a program makes where it knows no order of reading and writing.
 
 Columns are percents of the time of the step's gradients, one after another; ``all`` is their sum,
-100 for an optimizer that costs nothing. Writes ``benchmarks/results/step_profile/results.csv``.
+100 for an optimizer that costs nothing. Writes ``benchmarks/results/step_profile/results.csv``;
+models that are not run keep their rows.
 """
 
 import argparse
@@ -31,7 +32,7 @@ import numpy as np
 
 from benchmarks.experiment import RESULTS
 from benchmarks.step_cost import MODELS, OPTIMIZERS, Model, make_step
-from benchmarks.timing import in_turn, write_rows
+from benchmarks.timing import in_turn, with_kept, write_rows
 from examples.cpu_layers import keep_freed_memory
 
 SHOWN = ["SGD", "mu2_sgd", "mu2_sgd, part 1/8", "mu2_auto"]
@@ -139,7 +140,10 @@ def main() -> None:
         for row in profile(MODELS[model], args.optimizers, args.rounds):
             rows.append({"model": model, **row})
             print(rows[-1], flush=True)
-    write_rows(args.out / "results.csv", rows)
+    file = args.out / "results.csv"
+    order = list(MODELS)
+    rows = with_kept(file, rows, ("model",))
+    write_rows(file, sorted(rows, key=lambda row: order.index(row["model"])))
 
 
 if __name__ == "__main__":

@@ -39,3 +39,14 @@ def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer = csv.DictWriter(opened, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+
+
+def with_kept(file: Path, rows: Sequence[Any], columns: Sequence[str]) -> list[Any]:
+    """The rows, after those in the file that have other values in these columns."""
+    key = lambda row: tuple(row[column] for column in columns)
+    new = set(map(key, rows))
+    kept = []
+    if file.is_file():
+        with file.open(newline="") as opened:
+            kept = [row for row in csv.DictReader(opened) if key(row) not in new]
+    return [*kept, *rows]

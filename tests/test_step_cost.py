@@ -125,6 +125,14 @@ def test_the_command_for_all_lists_them_and_refuses_others(monkeypatch, capsys):
     assert "choose from step_cost" in capsys.readouterr().err
 
 
+def test_rows_that_are_not_measured_again_are_kept(tmp_path):
+    file = tmp_path / "results.csv"
+    timing.write_rows(file, [{"model": "a", "x": "1"}, {"model": "b", "x": "2"}])
+    rows = timing.with_kept(file, [{"model": "a", "x": "3"}], ("model",))
+    assert rows == [{"model": "b", "x": "2"}, {"model": "a", "x": "3"}]
+    assert timing.with_kept(tmp_path / "none.csv", rows, ("model",)) == rows
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")
 def test_the_command_for_all_runs_each_on_its_cores(monkeypatch, capsys):
     before, seen = os.sched_getaffinity(0), []
