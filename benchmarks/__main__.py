@@ -41,7 +41,7 @@ SPEED = {
         "where the time of a step goes",
         ("--rounds", "3", "--models", "MLP 784-512-512-10", "the paper's CNN"),
     ),
-    "scaling": Benchmark("how cost grows with params, t, leaves and lanes", ("--rounds", "3")),
+    "scaling": Benchmark("how cost grows with params, t, leaves and lanes", ("--rounds", "2")),
     "cpu_network": Benchmark(
         "the paper's CNN: layers in two forms, memory kept or not", ("--rounds", "5")
     ),
@@ -50,7 +50,7 @@ SPEED = {
     ),
     "vs_pytorch": Benchmark(
         "training here and in PyTorch; needs the extra `bench`",
-        ("--rounds", "5", "--sweep-rounds", "1"),
+        ("--rounds", "3", "--sweep-rounds", "1"),
         cores=(1, 2),
     ),
 }
