@@ -101,8 +101,12 @@ CASES = {
     ),
 }
 
-# Variants of optimizers that stand above already; their lines of the contract take minutes.
+# Variants of optimizers that stand above already, and wrappers, which have tests of their own.
+# Their lines of the contract take minutes.
 VARIANTS = {
+    "reject_nonfinite",
+    "multi_steps",
+    "chain",
     "mu2_sgd weighted_momentum",
     "mu2_sgd polynomial",
     "storm measured",

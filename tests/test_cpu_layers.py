@@ -14,7 +14,7 @@ from examples import cpu_layers
 
 
 @pytest.mark.parametrize("padding", ["VALID", "SAME", ((2, 1), (0, 3))])
-@pytest.mark.parametrize("side", [3, 4])
+@pytest.mark.parametrize("side", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_convolution_as_a_product_is_that_of_flax(side, padding):
     new = lambda **options: nnx.Conv(3, 7, (side, 5), padding=padding, rngs=nnx.Rngs(0), **options)
     images = jax.random.normal(jax.random.key(1), (2, 9, 8, 3))

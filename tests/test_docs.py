@@ -93,8 +93,14 @@ CLAIMS = {
 """What must hold of a page's names when it has run; short checks stand on the pages themselves."""
 
 
+def slow_but_the_first(page):
+    """What a newcomer reads first is run with the README's tests, the rest with the slow ones."""
+    first = page.name in ("README.md", "quick_start.md")
+    return pytest.param(page, id=page.name, marks=() if first else pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.name not in ELSEWHERE], ids=lambda page: page.name
+    "page", [slow_but_the_first(page) for page in PAGES if page.name not in ELSEWHERE]
 )
 def test_the_snippets_of_a_page_run_one_after_another(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -70,6 +70,7 @@ def test_logistic_regression_reads_the_canonical_files(tmp_path, monkeypatch, ca
     assert "(3 steps" in shown.out
 
 
+@pytest.mark.slow
 def test_the_cnn_learns_digits(monkeypatch, capsys):
     shown = call("mnist_cnn", monkeypatch, capsys, "--epochs", 1, "--batch", 32)
     assert accuracy(shown.out) > 0.7

@@ -25,6 +25,7 @@ def scope():
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.split("\n")[0].rstrip("?"))
 def test_each_recipe_runs_by_itself(recipe):
     names = scope()
