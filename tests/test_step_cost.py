@@ -94,7 +94,8 @@ def test_growth_is_measured_and_drawn(tmp_path, monkeypatch):
     call(scaling, monkeypatch, "--rounds", 1, "--out", tmp_path, "--studies", "lanes")
     rows = list(csv.DictReader((tmp_path / "results.csv").open()))
     assert list(dict.fromkeys(row["study"] for row in rows)) == list(scaling.STUDIES)
-    assert len(rows) == 2 * (5 + 4 + 4 + 1)
+    names = len(scaling.NAMES)
+    assert len(rows) == 2 * (names + (names - 1) + names + 1)  # SGD has no t
     assert (tmp_path / "figure.png").is_file()
 
 
