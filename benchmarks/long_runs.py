@@ -9,7 +9,6 @@ was compiled. What float32 explains is a random walk of its roundings, ε √t t
 """
 
 import argparse
-import csv
 import functools
 import multiprocessing
 import pathlib
@@ -25,6 +24,7 @@ import numpy as np
 import optax
 
 import mu2_optax as m
+from benchmarks.timing import write_rows
 from mu2_optax import lmo
 from mu2_optax.sweep import sweep
 
@@ -212,12 +212,8 @@ def long_sweep(strategy: str, side: int = 100, pause: float = 0.005) -> dict[str
 
 
 def write(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        for row in rows:
-            shown = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items()}
-            writer.writerow(shown)
+    shown = lambda value: f"{value:.4g}" if isinstance(value, float) else value
+    write_rows(path, [{name: shown(value) for name, value in row.items()} for row in rows])
 
 
 def main() -> None:

@@ -9,12 +9,11 @@
 - ``lanes``: milliseconds for a lane of 100 steps of logistic regression (784 × 10, batch 64), with
   so many rates side by side in one call on one core.
 
-It writes ``results.csv`` and ``figure.png`` into ``benchmarks/results/scaling``. Takes about three
-minutes on one core.
+It writes ``results.csv`` and ``figure.png`` into ``benchmarks/results/scaling``; studies that are
+not run keep their rows. Takes about four minutes on one core.
 """
 
 import argparse
-import csv
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -30,7 +29,7 @@ from benchmarks.experiment import RESULTS
 from benchmarks.step_cost import OPTIMIZERS, SGD, compiled, make_step, tree
 from benchmarks.step_cost import dense as dense_layers
 from benchmarks.sweep_throughput import logistic
-from benchmarks.timing import in_turn, write_rows
+from benchmarks.timing import in_turn, with_kept, write_rows
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import sweep
 
@@ -141,17 +140,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "scaling", help="folder")
     args = parser.parse_args()
     keep_freed_memory()
-    args.out.mkdir(parents=True, exist_ok=True)
     file = args.out / "results.csv"
     rows: list[dict[str, Any]] = []
-    if file.is_file():  # studies that are not run keep their rows
-        with file.open(newline="") as opened:
-            rows = [row for row in csv.DictReader(opened) if row["study"] not in args.studies]
     for study in args.studies:
         for name, at, value in STUDIES[study](args.rounds):
             row = {"study": study, "optimizer": name, "at": at, "value": f"{value:.4g}"}
             rows.append(row)
             print(row, flush=True)
+    rows = with_kept(file, rows, ("study",))
     rows.sort(key=lambda row: list(STUDIES).index(row["study"]))
     write_rows(file, rows)
     draw(rows, args.out / "figure.png")

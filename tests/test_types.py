@@ -26,7 +26,7 @@ def marked(mark):
 @pytest.fixture(scope="module")
 def diagnostics(tmp_path_factory):
     if importlib.util.find_spec("pyright") is None:
-        pytest.skip("pip install -e '.[dev]'")
+        pytest.skip("pyright is not installed: pip install -e '.[dev]'")
     folder = tmp_path_factory.mktemp("types")
     settings = {
         "typeCheckingMode": "basic",
