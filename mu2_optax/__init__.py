@@ -6,9 +6,9 @@ functions), `stopping`, `estimates` (of other operators than the gradient); and,
 use, `nnx`, `linen` and `checkpoint` (Flax), and `sweep`.
 """
 
-import importlib
-import importlib.metadata
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import importlib.metadata as _metadata
+import typing as _typing
 
 from mu2_optax import estimates as estimates
 from mu2_optax import lmo as lmo
@@ -19,22 +19,26 @@ from mu2_optax._adam import mu2_adamw as mu2_adamw
 from mu2_optax._anytime import AnytimeState as AnytimeState
 from mu2_optax._anytime import anytime as anytime
 from mu2_optax._auto import mu2_auto as mu2_auto
+from mu2_optax._checked import CheckedState as CheckedState
+from mu2_optax._checked import checked as checked
 from mu2_optax._corrected import CorrectedMomentumState as CorrectedMomentumState
 from mu2_optax._corrected import corrected_momentum as corrected_momentum
+from mu2_optax._directions import UnitDirectionsState as UnitDirectionsState
 from mu2_optax._directions import unit_directions as unit_directions
+from mu2_optax._distance_rate import DistanceRateState as DistanceRateState
+from mu2_optax._distance_rate import distance_rate as distance_rate
 from mu2_optax._error_bar import ErrorBar as ErrorBar
 from mu2_optax._error_bar import error_bar as error_bar
 from mu2_optax._error_bar import noise_scale as noise_scale
 from mu2_optax._extragradient import Mu2ExtraState as Mu2ExtraState
 from mu2_optax._extragradient import mu2_extra_sgd as mu2_extra_sgd
+from mu2_optax._find import eval_params as eval_params
+from mu2_optax._find import found_rate as found_rate
 from mu2_optax._frank_wolfe import frank_wolfe as frank_wolfe
 from mu2_optax._frank_wolfe import mu2_frank_wolfe as mu2_frank_wolfe
 from mu2_optax._freeze import freeze as freeze
-from mu2_optax._grown_rate import GrownRateState as GrownRateState
-from mu2_optax._grown_rate import grown_rate as grown_rate
 from mu2_optax._guard import RejectNonfiniteState as RejectNonfiniteState
 from mu2_optax._guard import reject_nonfinite as reject_nonfinite
-from mu2_optax._measured import ErrorMemory as ErrorMemory
 from mu2_optax._measured import measured_beta as measured_beta
 from mu2_optax._measured import with_error_bar as with_error_bar
 from mu2_optax._momentum import DoubleMomentum as DoubleMomentum
@@ -54,33 +58,32 @@ from mu2_optax._part import grad_in_parts as grad_in_parts
 from mu2_optax._projections import onto_l2_ball as onto_l2_ball
 from mu2_optax._projections import per_tensor as per_tensor
 from mu2_optax._projections import projected as projected
-from mu2_optax._query_ahead import query_ahead as query_ahead
 from mu2_optax._same_sample import accumulate as accumulate
 from mu2_optax._same_sample import bind as bind
 from mu2_optax._same_sample import grad_pair as grad_pair
 from mu2_optax._same_sample import value_and_grad as value_and_grad
-from mu2_optax._weights import RatioMemory as RatioMemory
 from mu2_optax._weights import Seen as Seen
 from mu2_optax._weights import Weight as Weight
-from mu2_optax._weights import WeightRatio as WeightRatio
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from mu2_optax import checkpoint as checkpoint
     from mu2_optax import linen as linen
     from mu2_optax import nnx as nnx
     from mu2_optax import sweep as sweep
 
-__version__ = importlib.metadata.version("mu2-optax")
+__version__ = _metadata.version("mu2-optax")
 
 _LOADED_ON_FIRST_USE = ("checkpoint", "linen", "nnx", "sweep")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     """Loads the submodules that need an extra, or that most programs do not use."""
     if name in _LOADED_ON_FIRST_USE:
-        return importlib.import_module(f"mu2_optax.{name}")
+        return _importlib.import_module(f"mu2_optax.{name}")
     raise AttributeError(f"module 'mu2_optax' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LOADED_ON_FIRST_USE])
+    """The public names: private modules and imports are attributes too, but nobody's business."""
+    public = {name for name in globals() if not name.startswith("_")}
+    return sorted(public | {"__version__", *_LOADED_ON_FIRST_USE})

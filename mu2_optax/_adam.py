@@ -1,4 +1,4 @@
-"""Adam with double momentum: the averaging in the place of Adam's own first moment."""
+"""Adam with double momentum: averaging takes the place of Adam's first moment."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import optax
 from mu2_optax._batches import Part
 from mu2_optax._checks import check_rate
 from mu2_optax._momentum import DoubleMomentum, fixed_momentum
-from mu2_optax._optimizers import Mu2State, mu2
+from mu2_optax._optimizers import Mu2State, double_momentum
 from mu2_optax._projections import Projection
 from mu2_optax._types import Transform
 from mu2_optax._weights import Scalar, ScalarOrSchedule
@@ -33,21 +33,19 @@ def mu2_adam(
       x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t)
 
     Here :math:`x` is ``params``. It is ``mu2(optax.adam(learning_rate, b1=0.0, b2=b2, eps=eps))``
-    with one tree less in the state. The averaging stands in the place of Adam's first moment: with
+    with one tree fewer in the state. The averaging takes the place of Adam's first moment: with
     :math:`\gamma = 0.1`, params trail w by about ten steps, as :math:`b_1 = 0.9` trails the
-    gradient. With both, gradients would come too late twice.
+    gradient. With both, params would trail twice as far.
 
     Args:
-      learning_rate: η, a number or a schedule: the one of Adam is a good first choice.
+      learning_rate: η, a number or a schedule: Adam's is a good first choice.
       momentum: α (not used), β and γ.
       b2: The decay of the second moment.
       eps: Added to the root of the second moment.
       projection: A function from tree to tree that projects w onto the set.
-      part: The samples that the correction is taken on, a share of the batch or a function; see
-        :func:`corrected_momentum`. The whole batch by default.
-      lean: Whether the state is without the last point x, which the average and w tell as well:
-        see :func:`mu2`.
-      state_dtype: The dtype of w and d. By default that of the params, but at least float32.
+      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
+      lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
+      state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
     Returns:
       A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``. Its
@@ -70,14 +68,7 @@ def mu2_adam(
     """
     check_rate("learning_rate", learning_rate)
     inner = optax.chain(_second_moment(b2, eps), optax.scale_by_learning_rate(learning_rate))
-    return mu2(
-        inner,
-        momentum,
-        projection=projection,
-        part=part,
-        lean=lean,
-        state_dtype=state_dtype,
-    )
+    return double_momentum("mu2_adam", inner, momentum, projection, part, lean, state_dtype)
 
 
 def mu2_adamw(
@@ -97,8 +88,7 @@ def mu2_adamw(
 
     .. math:: w_{t+1} = \Pi(w_t - \eta\,(d_t / (\sqrt{\hat v_t} + \epsilon) + \lambda w_t))
 
-    The rest is as in :func:`mu2_adam`. The point that decays is w, which the step moves; params
-    follow as its average.
+    The rest is as in :func:`mu2_adam`. It is w that decays, and params follow as its average.
 
     Args:
       learning_rate: η, a number or a schedule.
@@ -108,11 +98,9 @@ def mu2_adamw(
       weight_decay: λ, a number or a schedule; as in ``optax.adamw`` it is multiplied by η.
       mask: Which leaves decay, as in ``optax.adamw``: a tree of booleans or a function of params.
       projection: A function from tree to tree that projects w onto the set.
-      part: The samples that the correction is taken on, a share of the batch or a function; see
-        :func:`corrected_momentum`. The whole batch by default.
-      lean: Whether the state is without the last point x, which the average and w tell as well:
-        see :func:`mu2`.
-      state_dtype: The dtype of w and d. By default that of the params, but at least float32.
+      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
+      lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
+      state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
     Returns:
       A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``. Its
@@ -133,14 +121,7 @@ def mu2_adamw(
         optax.add_decayed_weights(weight_decay, mask),
         optax.scale_by_learning_rate(learning_rate),
     )
-    return mu2(
-        inner,
-        momentum,
-        projection=projection,
-        part=part,
-        lean=lean,
-        state_dtype=state_dtype,
-    )
+    return double_momentum("mu2_adamw", inner, momentum, projection, part, lean, state_dtype)
 
 
 def _second_moment(b2: Scalar, eps: Scalar) -> optax.GradientTransformation:

@@ -1,4 +1,4 @@
-"""Anytime averaging: gradients are taken at the running average of the iterates."""
+"""Anytime averaging: gradients are taken at the running average of the iterates, or near it."""
 
 from typing import Any, NamedTuple
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._checks import (
+    check_below_one,
     check_gradient,
     check_inner_state,
     check_like,
@@ -19,16 +20,15 @@ from mu2_optax._projections import Projection, as_projection
 from mu2_optax._trees import (
     add,
     cast_like,
+    leaves_like,
     refined,
     rounded,
-    scaled,
     stored_average,
     stored_copy,
-    subtract,
     widened,
 )
 from mu2_optax._types import Transform, Tree
-from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight, check_weight
+from mu2_optax._weights import Scalar, ScalarOrSchedule, Weight, as_weight, check_weight
 
 
 class AnytimeState(NamedTuple):
@@ -38,9 +38,11 @@ class AnytimeState(NamedTuple):
       t: The number of steps taken.
       w: The iterate that ``inner`` moves.
       inner_state: The state of ``inner``.
-      x: The average in the precision of the state, where params are narrower than that; otherwise
-        None, because params are the average.
+      x: The average in the precision of the state, for the leaves whose params are narrower than
+        that; None for other leaves, whose average the params give, and None if there are no such
+        leaves.
       gamma_memory: What ``gamma`` remembers; None for a number or a schedule.
+      ahead: λ; None if it is 0, because params are then the average.
     """
 
     t: jax.Array
@@ -48,12 +50,14 @@ class AnytimeState(NamedTuple):
     inner_state: Any
     x: Tree = None
     gamma_memory: Any = None
+    ahead: jax.Array | None = None
 
 
 def anytime(
     inner: optax.GradientTransformation,
     gamma: ScalarOrSchedule | Weight,
     *,
+    ahead: Scalar = 0.0,
     projection: Projection | None = None,
     state_dtype: Any = None,
 ) -> Transform[AnytimeState]:
@@ -61,20 +65,23 @@ def anytime(
 
     .. math::
       w_{t+1} &= \Pi(w_t + \text{inner}(g_t, w_t)) \\
-      x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t)
+      x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t) \\
+      y_{t+1} &= x_{t+1} + \lambda\,(w_{t+1} - x_{t+1})
 
-    Here :math:`x` is ``params``, :math:`w` is ``state.w`` and :math:`\Pi` is ``projection``.
-    ``inner`` sees w as its params, because w is what it moves: weight decay and trust ratios mean
-    what they say. With :math:`\gamma_t = \alpha_t/\alpha_{1:t}`, x is the α-weighted mean of the
-    iterates.
+    Here :math:`y` is ``params``, where gradients are taken, :math:`w` is ``state.w``, :math:`\Pi`
+    is ``projection`` and :math:`\lambda` is ``ahead``. With :math:`\lambda = 0` the params are the
+    average x; otherwise ``eval_params(state, params)`` is. ``inner`` gets w as its params, because
+    w is what it moves: weight decay and trust ratios are those of w. With :math:`\gamma_t =
+    \alpha_t/\alpha_{1:t}`, x is the α-weighted mean of the iterates.
 
     Args:
       inner: Any Optax optimizer.
       gamma: γ in [0, 1]: a number, a schedule, or the ``gamma`` of a :class:`DoubleMomentum`. 1 is
         no averaging. As everywhere, ``gamma(count)`` is :math:`\gamma_{count+1}`, so the first
         step uses ``gamma(1)``.
+      ahead: λ in [0, 1): how far ahead of the average, towards the iterate, gradients are taken.
       projection: A function from tree to tree that projects w onto the set.
-      state_dtype: The dtype of w. By default that of the params, but at least float32.
+      state_dtype: The dtype of w; see :func:`corrected_momentum`.
 
     Returns:
       A transform; extra args are passed to ``inner``.
@@ -87,14 +94,20 @@ def anytime(
       >>> for _ in range(3):
       ...     updates, state = tx.update(2 * params, state, params)
       ...     params = optax.apply_updates(params, updates)
-      >>> [round(float(p), 2) for p in params]  # the mean of 1, 0.9, 0.8, 0.7; and one more
+      >>> [round(float(p), 2) for p in params]  # the mean of 1, 0.9, 0.8, 0.7; and of one more each
       [0.85, 1.85]
 
     References:
       Cutkosky, `Anytime Online-to-Batch, Optimism and Acceleration
-      <https://arxiv.org/abs/1903.00974>`_, ICML 2019
+      <https://arxiv.org/abs/1903.00974>`_, ICML 2019; Defazio et al., `The Road Less Scheduled
+      <https://arxiv.org/abs/2405.15682>`_, NeurIPS 2024, for points ahead of the average
     """
     check_transform("inner", inner)
+    check_below_one(
+        "ahead",
+        ahead,
+        "at 1 the params would be the iterate, and the average could not be recovered from them.",
+    )
     inner = optax.with_extra_args_support(inner)
     check_weight("gamma", gamma)
     gamma = as_weight(gamma)
@@ -105,7 +118,9 @@ def anytime(
         t = jnp.zeros([], jnp.int32)
         w = stored_copy(params, state_dtype)
         _, memory = gamma.step(gamma.first(params), t)  # the weight of x_1 = w_1 itself
-        return AnytimeState(t, w, inner.init(w), stored_average(params, state_dtype), memory)
+        x = stored_average(params, state_dtype)
+        share = None if _is_zero(ahead) else jnp.asarray(ahead, float)
+        return AnytimeState(t, w, inner.init(w), x, memory, share)
 
     def update(
         updates: Any, state: AnytimeState, params: Any = None, **extra_args: Any
@@ -122,26 +137,95 @@ def anytime(
             check_inner_state(inner, state.w, state.inner_state)
             raise
         check_like("the step of `inner`", step, state.w, "A learning rate is a single number.")
-        w = project(add(state.w, step))
+        w = cast_like(project(add(state.w, step)), state.w)
         t = optax.safe_increment(state.t)
-        share, memory = gamma.step(state.gamma_memory, t)
-        move, x = averaged(params, state.x, w, share)
-        return move, AnytimeState(t, cast_like(w, state.w), inner_state, x, memory)
+        gamma_now, memory = gamma.step(state.gamma_memory, t)
+        change = step if projection is None else optax.tree.sub(w, state.w)
+        move, x = averaged(params, state.x, w, gamma_now, change, state.ahead)
+        return move, AnytimeState(t, w, inner_state, x, memory, state.ahead)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def averaged(params: Any, stored: Any, w: Any, gamma: jax.Array) -> tuple[Any, Any]:
-    r"""The update of params from x to :math:`x + \gamma (w - x)`, and the new x if it is stored.
+def averaged(
+    params: Any,
+    stored: Any,
+    w: Any,
+    gamma: jax.Array,
+    change: Any = None,
+    ahead: jax.Array | None = None,
+) -> tuple[Any, Any]:
+    r"""The update of params for :math:`x + \gamma (w - x)`, and the new x where it is stored.
 
-    The update leads to the rounded x, which is how the next step knows that nothing else has moved
-    the params. Only a coordinate that shrinks to a fraction of itself in one step may miss it by
-    rounding; there the average goes on from where the params are.
+    Args:
+      params: y, which is x without ``ahead``.
+      stored: What :func:`stored_average`, or the last call, returned.
+      w: The new iterate.
+      gamma: γ.
+      change: By how much w has moved, for ``ahead``.
+      ahead: λ, or None for 0.
+
+    Returns:
+      The update, in the dtypes of params. Where x is stored, it leads to the rounded y, which is
+      how the next step knows that nothing else has moved the params; otherwise x is not needed:
+
+      .. math:: y_{t+1} - y_t = \gamma (w_{t+1} - y_t) + \lambda (1 - \gamma)(w_{t+1} - w_t)
+
+      With ``ahead``, a coordinate that is not finite stays as it is.
     """
-    x = widened(refined(params, stored))
-    move = scaled(gamma, subtract(cast_like(w, x), x))
+    leaves, structure = jax.tree.flatten(params)
+    none = [None] * len(leaves)
+    each = zip(
+        leaves,
+        none if stored is None else leaves_like(params, stored),
+        leaves_like(params, w),
+        none if change is None else leaves_like(params, change),
+        strict=True,
+    )
+    moved = [_averaged_leaf(*leaf, gamma, ahead) for leaf in each]
+    moves = jax.tree.unflatten(structure, [move for move, _ in moved])
+    xs = None if stored is None else jax.tree.unflatten(structure, [x for _, x in moved])
+    return moves, xs
+
+
+def _averaged_leaf(
+    p: Any, stored: Any, w: Any, change: Any, gamma: jax.Array, ahead: jax.Array | None
+) -> tuple[Any, Any]:
+    dtype = jnp.result_type(p)
     if stored is None:
-        return cast_like(move, params), None
-    x = cast_like(add(x, move), stored)
-    target = jax.tree.map(lambda p, x: rounded(x, jnp.result_type(p)), params, x)
-    return cast_like(subtract(target, cast_like(params, target)), params), x
+        y = widened(p)
+        w = w.astype(y.dtype)
+        move = gamma.astype(y.dtype) * (w - y)
+        if ahead is not None:
+            move = move + (ahead * (1 - gamma)).astype(y.dtype) * change.astype(y.dtype)
+            move = jnp.where(jnp.isfinite(y), move, 0)
+        return move.astype(dtype), None
+    w = w.astype(stored.dtype)
+    last_w = None if ahead is None else w - change.astype(stored.dtype)
+    x = average_of(p, stored, last_w, ahead)
+    x = x + gamma.astype(x.dtype) * (w - x)
+    y = x if ahead is None else x + ahead.astype(x.dtype) * (w - x)
+    target = rounded(y, dtype)
+    return (target - jnp.asarray(p).astype(target.dtype)).astype(dtype), x.astype(stored.dtype)
+
+
+def average_of(p: Any, stored: Any, w: Any, ahead: jax.Array | None) -> jax.Array:
+    r"""The average x of a leaf of params in full precision.
+
+    It is the stored one; where none is stored, or something else has moved the params, it is
+    :math:`(y - \lambda w)/(1 - \lambda)`.
+    """
+    if ahead is None:
+        return widened(refined(p, stored))
+    y = widened(p) if stored is None else jnp.asarray(p).astype(stored.dtype)
+    share = ahead.reshape(ahead.shape + (1,) * (y.ndim - ahead.ndim)).astype(y.dtype)
+    w = w.astype(y.dtype)
+    x = (y - share * w) / (1 - share)
+    if stored is not None:
+        known = rounded(stored + share * (w - stored), jnp.result_type(p))
+        x = jnp.where(y == known, stored, x)
+    return jnp.where(jnp.isfinite(w), x, y)
+
+
+def _is_zero(ahead: Any) -> bool:
+    return not isinstance(ahead, jax.core.Tracer) and float(ahead) == 0

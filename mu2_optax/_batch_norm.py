@@ -1,4 +1,4 @@
-"""What the recalibrations of BatchNorm share."""
+"""What NNX and linen share to recalibrate BatchNorm."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

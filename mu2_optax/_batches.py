@@ -12,12 +12,12 @@ Part: TypeAlias = float | Callable[[Any], Any]
 
 
 class PartOfBatch(NamedTuple):
-    """A batch that is evaluated again on a part of it alone.
+    """A part of a batch, on which the further evaluations of a step are made.
 
     Attributes:
       sample: The part.
-      share: How much of the batch it is, in (0, 1]; None if that cannot be seen.
-      grads: The gradient at params on it; None if that is not known yet.
+      share: How much of the batch it is, in (0, 1]; None if that is not known.
+      grads: Its gradient at params; None if that is not known yet.
     """
 
     sample: Any
@@ -41,7 +41,7 @@ def check_share(name: str, share: Any) -> None:
     """Requires a Python number in (0, 1]."""
     if isinstance(share, bool) or not isinstance(share, int | float | np.generic):
         raise TypeError(
-            f"`{name}` must be a Python number such as 1/8, because it decides about shapes, got "
+            f"`{name}` must be a Python number such as 1/8, because shapes depend on it, got "
             f'{share!r}; with `optax.inject_hyperparams`, say `static_args=("{name}",)`.'
         )
     if not 0 < float(share) <= 1:  # NaN fails the comparison too
@@ -57,7 +57,7 @@ def is_share(part: Part | None) -> TypeGuard[float]:
 
 
 def chosen_arguments(part: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """What a function makes of a loss's arguments, which must be arguments again."""
+    """The loss's arguments for a part, as the function ``part`` returns them."""
     chosen = part(*args, **kwargs)
     if not isinstance(chosen, tuple):
         raise TypeError(
@@ -120,7 +120,7 @@ def two_parts(name: str, share: float, batch: Any) -> tuple[PartOfBatch, PartOfB
 def _whole_batch(name: str, batch: Any) -> Any:
     if isinstance(batch, PartOfBatch):
         raise ValueError(
-            f"`{name}` takes samples of a whole batch, got one of which a part was taken already; "
+            f"`{name}` must be taken of a whole batch, got a part of one; "
             "drop it from the optimizer, or from `value_and_grad` or `grad_in_parts`."
         )
     return batch

@@ -1,7 +1,7 @@
 """Errors for bad input: each names the argument, the rule, the value and the remedy.
 
-Everything here runs on Python values and on shapes, at trace time: tracers pass unread, and a
-compiled step pays nothing.
+Everything here looks at Python values and shapes, at trace time: the values of tracers are not
+read, and a compiled step pays nothing.
 """
 
 from typing import Any
@@ -23,6 +23,14 @@ def check_unit_interval(name: str, value: Any) -> None:
             f"`{name}` must lie in [0, 1], got {value}; pass a schedule for a value that "
             "changes with time."
         )
+
+
+def check_below_one(name: str, value: Any, remedy: str) -> None:
+    """Requires a single number in [0, 1) if it is concrete."""
+    concrete = _is_concrete(name, value)
+    check_single(name, value)
+    if concrete and not 0 <= float(value) < 1:
+        raise ValueError(f"`{name}` must lie in [0, 1), got {value}; {remedy}")
 
 
 def check_rate(name: str, value: Any) -> None:
@@ -55,7 +63,7 @@ def check_at_least(name: str, value: Any, least: int, remedy: str) -> None:
 
 
 def check_single(name: str, value: Any) -> None:
-    """Requires one number, also of a tracer; an array would be broadcast against the params."""
+    """Requires one number, even of a tracer; an array would be broadcast against the params."""
     if np.ndim(value) != 0:
         raise ValueError(
             f"`{name}` must be a single number, got an array of shape {np.shape(value)}; use "
@@ -147,14 +155,14 @@ def check_whole(params: Any) -> None:
             raise ValueError(
                 f"`params` must be the whole tree, got MaskedNode at {_show(path)}: `grad_fn` "
                 "cannot be evaluated on a part of the tree. To freeze a part, use "
-                "`mu2_optax.freeze(tx, mask)` in the place of `optax.masked`, `optax.partition` or "
+                "`mu2_optax.freeze(tx, mask)` instead of `optax.masked`, `optax.partition` or "
                 "`optax.selective_transform`; for parts that move differently, put the partition "
                 "inside: `mu2(optax.partition(...))`."
             )
 
 
 def check_mask(mask: Any, weight_decay: Any) -> None:
-    """Requires a weight decay beside the mask that says which leaves decay."""
+    """Requires a weight decay with the mask that says which leaves decay."""
     if mask is not None and weight_decay is None:
         raise ValueError(
             f"`mask` must come with `weight_decay`, got {mask!r} alone: it says which leaves "
@@ -193,7 +201,7 @@ def check_stored(params: Any, stored: Any) -> None:
 
 
 def check_inner_state(inner: optax.GradientTransformation, w: Any, state: Any) -> None:
-    """Requires the state of ``inner`` to have the structure that ``inner`` makes of w."""
+    """Requires the state of ``inner`` to have the structure that ``inner.init(w)`` has."""
     ours: object = jax.tree.structure(state)
     theirs: object = jax.tree.structure(jax.eval_shape(inner.init, w))
     if ours != theirs:

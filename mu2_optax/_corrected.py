@@ -11,6 +11,7 @@ from mu2_optax._checks import check_gradient, check_params, check_state, check_s
 from mu2_optax._measured import total_error
 from mu2_optax._part import check_no_part, on_part, whole_from_part
 from mu2_optax._same_sample import GradFn, gradient_at
+from mu2_optax._sharding import check_reduced
 from mu2_optax._trees import (
     add,
     after,
@@ -19,7 +20,6 @@ from mu2_optax._trees import (
     scaled,
     stored_copy,
     stored_zeros,
-    subtract,
     widened,
 )
 from mu2_optax._types import Tree
@@ -50,7 +50,7 @@ class CorrectedMomentumState(NamedTuple):
 def corrected_momentum(
     beta: ScalarOrSchedule | Weight, *, part: Part | None = None, state_dtype: Any = None
 ) -> optax.GradientTransformationExtraArgs:
-    r"""Turns gradients into STORM's estimate, whose error shrinks while the steps do.
+    r"""Turns gradients into STORM's estimate, whose error shrinks as the steps do.
 
     .. math:: d_t = g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1}), \qquad d_1 = g_1
 
@@ -58,7 +58,7 @@ def corrected_momentum(
     :math:`\tilde g_{t-1} = \nabla f(x_{t-1}; z_t)` is the gradient at the previous params on the
     *same* sample: ``grad_fn(state.x, batch)``, or ``prev_grads`` if that is given.
 
-    The change of the gradient between two near points has little noise, so that a part S of the
+    The change of the gradient between two nearby points has little noise, so that a part S of the
     batch B may be enough for it:
 
     .. math:: d_t = \beta_t\,g_t(B) + (1 - \beta_t)\,
@@ -77,11 +77,12 @@ def corrected_momentum(
         past is kept.
       part: S as a share in (0, 1] of the leading axis of every array of the batch (its first
         samples; arrays without axes, such as a key, belong to all of them), or as a function from
-        batch to sub-batch. The whole batch by default.
-      state_dtype: The dtype of d. By default that of the params, but at least float32: in bfloat16
-        each step adds a rounding error of up to 0.4 %, which is forgotten only at the rate β. x is
-        never narrower than the params, because the correction is only as exact as the point it is
-        taken at.
+        batch to sub-batch. The gradient of a batch must be the *mean* over its samples: for a sum,
+        S would account for only |S|/|B| of the change. The whole batch by default.
+      state_dtype: The dtype of d, and of the iterate in optimizers that average. By default that of
+        the params, but at least float32: in bfloat16 each step adds a rounding error of up to 0.4
+        %, which fades only at the rate β. x is never narrower than the params, because the
+        correction is only as exact as the point it is taken at.
 
     Returns:
       A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``.
@@ -103,6 +104,16 @@ def corrected_momentum(
       Cutkosky and Orabona, `Momentum-Based Variance Reduction in Non-Convex SGD
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
+    return estimate_of("corrected_momentum", beta, part, state_dtype)
+
+
+def estimate_of(
+    optimizer: str,
+    beta: ScalarOrSchedule | Weight,
+    part: Part | None = None,
+    state_dtype: Any = None,
+) -> optax.GradientTransformationExtraArgs:
+    """:func:`corrected_momentum` inside an optimizer; errors name ``optimizer``."""
     check_weight("beta", beta)
     check_part("part", part)
     beta = as_weight(beta)
@@ -133,6 +144,7 @@ def corrected_momentum(
         check_gradient("grads", updates, params)
         if prev_grads is None:
             seen, prev_grads = gradients_seen(updates, state, params, grad_fn, batch)
+            check_reduced(updates, prev_grads)
         else:
             check_gradient("prev_grads", prev_grads, params)
             check_no_part(part)
@@ -140,7 +152,7 @@ def corrected_momentum(
         forgotten, memory = beta.step(state.beta_memory, state.t, seen)
         d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
         never = state.t < 0
-        x = after(d, copied_like(params, state.x), never)  # d has read the last one
+        x = after(d, copied_like(params, state.x), never)  # d needs the last x
         return cast_like(after(x, d, never), params), CorrectedMomentumState(
             t=optax.safe_increment(state.t),
             x=x,
@@ -152,10 +164,10 @@ def corrected_momentum(
         updates: Any, state: CorrectedMomentumState, params: Any, grad_fn: Any, batch: Any
     ) -> tuple[Seen, Any]:
         """What β sees, and the gradient of the whole batch at the previous point."""
-        batch = on_part(part, batch, params, grad_fn, "corrected_momentum")
+        batch = on_part(part, batch, params, grad_fn, optimizer)
         in_part = isinstance(batch, PartOfBatch)
         sample = batch.sample if in_part else batch
-        before = gradient_at(state.x, params, grad_fn, sample, "corrected_momentum")
+        before = gradient_at(state.x, params, grad_fn, sample, optimizer)
         if not in_part:
             return Seen(updates, before, state.d), before
         prev_grads = whole_from_part(updates, batch.grads, before)
@@ -172,5 +184,5 @@ def carried_correction(t: jax.Array, beta: jax.Array, d: Any, prev_grads: Any) -
     Nothing in the first step, where there is no estimate yet.
     """
     keep = jnp.where(t == 0, 0, 1 - beta)
-    difference = subtract(widened(d), widened(prev_grads))
+    difference = optax.tree.sub(widened(d), widened(prev_grads))
     return scaled(keep, difference)

@@ -1,46 +1,83 @@
-"""Directions whose size is about one, so that the learning rate alone is the length of a step."""
+"""Directions whose size is about one, so that the learning rate alone sets the length of a step."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from mu2_optax._masks import Mask, marks_of
+from mu2_optax._newton_schulz import newton_schulz
 from mu2_optax._sharding import left_to_partitioner
-from mu2_optax._trees import inverse_or_zero
+from mu2_optax._trees import inverse_or_zero, leaves_like
 
 _DECAY = 0.999
-_TINY = 1e-17  # below about this, the square of a gradient is zero in float32
+_LEAST = 1e-36  # the least square of a gradient that is not zero
+_OUTLIER = 10.0  # how many times its root mean square a gradient may be
+MOMENTUM = 0.7  # under orthogonal steps
 _POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # of Jordan et al.: five rounds bring 0.01 … 1 to 0.7 … 1.2
 _ROUNDS = 5
 
 
-def unit_directions(spectral: Mask = False) -> optax.GradientTransformation:
+class UnitDirectionsState(NamedTuple):
+    """State of :func:`unit_directions`.
+
+    Attributes:
+      t: The number of steps taken.
+      inverse: One over the root mean square of each coordinate of the gradient, 0 where it has been
+        zero so far; one number for each matrix whose steps are orthogonal, and one for everything
+        if it is scaled together.
+      momentum: m for the matrices whose steps are orthogonal; None for other leaves, and where
+        there are no such matrices.
+    """
+
+    t: jax.Array
+    inverse: Any
+    momentum: Any = None
+
+
+def unit_directions(
+    spectral: Mask = False, *, together: bool = False
+) -> optax.GradientTransformation:
     r"""Gradients scaled to a typical size of one in each coordinate.
 
     .. math::
-      u_t = \frac{g_t}{\sqrt{\hat v_t}}, \quad v_t = 0.999\,v_{t-1} + 0.001\,g_t^2
+      u_t = g_t / s_t, \quad s_t^2 = s_{t-1}^2 + a_t\,(g_t^2 - s_{t-1}^2)
       \qquad\text{or}\qquad
-      u_t = \sqrt{\max(m, n)}\,\frac{\|g_t\|}{\sqrt{\sum \hat v_t}}\,U W^\top, \quad
-      g_t = U \Sigma W^\top \in \mathbb R^{m \times n}
+      u_t = \sqrt{\max(a, b)}\,\frac{\|m_t\|}{s_t}\,U W^\top, \quad
+      m_t = g_t + 0.7\,m_{t-1} = U \Sigma W^\top \in \mathbb R^{a \times b}
 
-    The first is the scaling of RMSProp and Adam, coordinate by coordinate. The second is for the
-    matrices that ``spectral`` marks: all their singular values become equal (to within about a
-    third, by five Newton–Schulz iterations), as in Muon, but without its momentum: the averaging of
-    an optimizer around it takes that place. Its root mean square is about one as well, so that one
-    learning rate fits both, and it shrinks with the gradient near a minimum.
+    The first is the scaling of RMSProp and Adam, coordinate by coordinate, with
+    :math:`a_t = 0.001/(1 - 0.999^t)`, which is about 1/t until it is 0.001; with two differences:
+
+    - **A gradient of zero is not counted.** The row of an embedding that is seen for the first time
+      in step 1000 moves by one learning rate, and not by 25, as in Adam.
+    - **A gradient of more than ten times** :math:`s_{t-1}` **counts as ten times that**, so that
+      one bad batch neither makes a long step nor hides the gradients of the next thousand.
+
+    The second is for the matrices that ``spectral`` marks: all their singular values become equal
+    (to within about a third, by five Newton–Schulz iterations), as in Muon. They are those of m,
+    the gradient with a momentum, because an orthogonal step trusts every direction equally, and the
+    noise of a single batch would count too much. s is then one number for each matrix, the root
+    mean square of the norm of m.
 
     Args:
-      spectral: Which leaves are such matrices: a tree of booleans like params (or like an upper
-        part of it), or a function from params to one. The matrices of a leaf are its last two axes.
+      spectral: Which leaves are such matrices: True for all whose last two axes are both longer
+        than one, or a tree of booleans like params (or like an upper part of it), or a function
+        from params to one.
+      together: Divides the whole gradient by one number, its root mean square over steps and
+        coordinates, instead of each coordinate by its own. That keeps its direction, as a
+        projection onto a set needs.
 
     Returns:
-      A transform; what it gives has the sign of the gradient. Use it inside :func:`grown_rate`.
+      A transform whose updates have the sign of the gradient. Its state is a
+      :class:`UnitDirectionsState`. Use it inside :func:`distance_rate`, with ``momentum=0.7`` there
+      if the steps of matrices are orthogonal.
 
     Examples:
       >>> import jax.numpy as jnp, mu2_optax
-      >>> tx = mu2_optax.unit_directions(spectral={"w": True, "b": False})
+      >>> tx = mu2_optax.unit_directions(spectral=True)
       >>> params = {"w": jnp.eye(2), "b": jnp.zeros(2)}
       >>> grads = {"w": jnp.array([[0.0, 2.0], [-0.5, 0.0]]), "b": jnp.array([3.0, -4.0])}
       >>> updates, _ = tx.update(grads, tx.init(params), params)
@@ -50,57 +87,126 @@ def unit_directions(spectral: Mask = False) -> optax.GradientTransformation:
       True
 
     References:
-      Jordan et al., `Muon: An optimizer for hidden layers in neural networks
+      Kingma and Ba, `Adam <https://arxiv.org/abs/1412.6980>`_, ICLR 2015; Jordan et al., `Muon: An
+      optimizer for hidden layers in neural networks
       <https://kellerjordan.github.io/posts/muon/>`_, 2024; Pethick et al., `Training Deep Learning
       Models with Norm-Constrained LMOs <https://arxiv.org/abs/2502.07529>`_, ICML 2025
     """
-    by_coordinate = optax.scale_by_rms(_DECAY, _TINY, eps_in_sqrt=False, bias_correction=True)
-    if spectral is False:
-        return by_coordinate
+    if together and spectral is not False:
+        raise ValueError(
+            "`spectral` must be False with `together=True`, got orthogonal steps for some "
+            "matrices, which do not keep the direction of the gradient; leave one of them out."
+        )
 
-    def init(params: Any) -> Any:
-        _check_matrices(params, marks_of("spectral", spectral, params))
-        return by_coordinate.init(params)
+    def init(params: Any) -> UnitDirectionsState:
+        marks = _matrices(spectral, params)
+        t = jnp.zeros([], jnp.int32)
+        if together:
+            return UnitDirectionsState(t, jnp.zeros([], float))
+        leaves, structure = jax.tree.flatten(params)
+        zeros = [_zeros(p, mark) for p, mark in zip(leaves, marks, strict=True)]
+        moments = [
+            jnp.zeros_like(p) if mark else None for p, mark in zip(leaves, marks, strict=True)
+        ]
+        momentum = jax.tree.unflatten(structure, moments) if any(marks) else None
+        return UnitDirectionsState(t, jax.tree.unflatten(structure, zeros), momentum)
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        directions, state = by_coordinate.update(updates, state, params)
-        so_far = 1 - jnp.asarray(_DECAY) ** state.count
-        leaves, structure = jax.tree.flatten(directions)
-        marks = marks_of("spectral", spectral, updates)
-        each = zip(marks, leaves, jax.tree.leaves(updates), jax.tree.leaves(state.nu), strict=True)
-        chosen = [_orthogonal(g, v, so_far.astype(v.dtype)) if m else u for m, u, g, v in each]
-        return jax.tree.unflatten(structure, chosen), state
+    def update(
+        updates: Any, state: UnitDirectionsState, params: Any = None
+    ) -> tuple[Any, UnitDirectionsState]:
+        del params
+        t = optax.safe_increment(state.t)
+        weight = (1 - _DECAY) / (1 - jnp.asarray(_DECAY, float) ** t)
+        if together:
+            return _scaled_together(updates, t, state.inverse, weight)
+        leaves, structure = jax.tree.flatten(updates)
+        inverses = leaves_like(updates, state.inverse)
+        nothing = state.momentum is None
+        moments = [None] * len(leaves) if nothing else leaves_like(updates, state.momentum)
+        found = [
+            (*_by_coordinate(g, r, weight.astype(r.dtype)), None)
+            if m is None
+            else _orthogonal(g, r, m, weight.astype(r.dtype))
+            for g, r, m in zip(leaves, inverses, moments, strict=True)
+        ]
+        directions, inverses, moments = (list(each) for each in zip(*found, strict=True))
+        return jax.tree.unflatten(structure, directions), UnitDirectionsState(
+            t,
+            jax.tree.unflatten(structure, inverses),
+            None if nothing else jax.tree.unflatten(structure, moments),
+        )
 
     return optax.GradientTransformation(init, update)
 
 
-def _check_matrices(params: Any, marks: list[bool]) -> None:
-    for leaf, mark in zip(jax.tree.leaves(params), marks, strict=True):
-        if mark and jnp.ndim(leaf) < 2:
-            raise ValueError(
-                f"`spectral` must mark matrices, got True for a leaf of shape {jnp.shape(leaf)}; "
-                "mark it False, for instance with `lambda params: jax.tree.map(lambda p: p.ndim > "
-                "1, params)`."
-            )
+def _by_coordinate(g: jax.Array, r: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The directions of one tensor, and its new inverse root mean squares.
+
+    A gradient of more than ten times its root mean square counts as ten times that.
+    """
+    size = jnp.abs(g)
+    seen = r > 0
+    excess = jnp.square(jnp.minimum(size * r, _OUTLIER)) - 1
+    square = jnp.where(seen, 1 + weight * excess, jnp.maximum(jnp.square(size), _LEAST))
+    r = jnp.where(size > 0, jnp.where(seen, r, 1) * jax.lax.rsqrt(square), r)
+    bound = _OUTLIER * jax.lax.rsqrt(1 + weight * (_OUTLIER**2 - 1))
+    u = g * r
+    if jnp.iscomplexobj(u):
+        return u * jnp.minimum(1, bound * inverse_or_zero(jnp.abs(u))), r
+    return jnp.clip(u, -bound, bound), r
 
 
-def _orthogonal(g: jax.Array, v: jax.Array, so_far: jax.Array) -> jax.Array:
-    """The direction of the matrices g with the moments v, of which a share is known so far."""
-    typical = jnp.sqrt(jnp.sum(v, axis=(-2, -1), keepdims=True) / so_far)
-    largest = jnp.max(jnp.abs(g), axis=(-2, -1), keepdims=True, initial=0)
-    x = g * inverse_or_zero(largest)  # its norm neither over- nor underflows
+def _scaled_together(
+    updates: Any, t: jax.Array, r: jax.Array, weight: jax.Array
+) -> tuple[Any, UnitDirectionsState]:
+    """The directions of the gradient as one vector, with one inverse root mean square."""
+    size = max(sum(jnp.size(leaf) for leaf in jax.tree.leaves(updates)), 1)
+    norm = (optax.tree.norm(updates) / size**0.5).astype(float)
+    length, r = _by_coordinate(norm, r, weight)
+    scale = length * inverse_or_zero(norm)
+    directions = jax.tree.map(lambda g: scale.astype(g.dtype) * g, updates)
+    return directions, UnitDirectionsState(t, r)
+
+
+def _orthogonal(
+    g: jax.Array, r: jax.Array, m: jax.Array, weight: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The directions of matrices; their new momentum and inverse root mean squares, one each."""
+    m = g + MOMENTUM * m
+    largest = jnp.max(jnp.abs(m), axis=(-2, -1), keepdims=True, initial=0)
+    x = m * inverse_or_zero(largest).astype(m.dtype)  # its norm neither over- nor underflows
     norm = jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)
-    size = largest * norm * inverse_or_zero(typical)
-    factor = left_to_partitioner(_orthogonal_factor)(x * inverse_or_zero(norm))
-    return max(g.shape[-2:]) ** 0.5 * size * factor
+    size, r = _by_coordinate(largest * norm, r, weight)
+    factor = left_to_partitioner(_orthogonal_factor)(x * inverse_or_zero(norm).astype(g.dtype))
+    return max(g.shape[-2:]) ** 0.5 * size.astype(g.dtype) * factor, r, m
 
 
 def _orthogonal_factor(x: jax.Array) -> jax.Array:
     """U Wᵀ of matrices with a Frobenius norm of one, nearly; zero for zero."""
-    tall = x.shape[-2] > x.shape[-1]
-    x = jnp.swapaxes(x, -1, -2) if tall else x  # the smaller Gram matrix
-    a, b, c = _POLYNOMIAL
-    for _ in range(_ROUNDS):
-        gram = x @ jnp.conj(jnp.swapaxes(x, -1, -2))
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return jnp.swapaxes(x, -1, -2) if tall else x
+    return newton_schulz(x, _POLYNOMIAL, _ROUNDS)
+
+
+def _matrices(spectral: Mask, params: Any) -> list[bool]:
+    """For each leaf, whether its steps are orthogonal."""
+    leaves = jax.tree.leaves(params)
+    if isinstance(spectral, bool | np.bool_):
+        return [
+            bool(spectral) and min(jnp.shape(leaf)[-2:], default=1) > 1 and jnp.ndim(leaf) > 1
+            for leaf in leaves
+        ]
+    marks = marks_of("spectral", spectral, params)
+    for leaf, mark in zip(leaves, marks, strict=True):
+        if mark and jnp.ndim(leaf) < 2:
+            raise ValueError(
+                f"`spectral` must mark matrices, got True for a leaf of shape {jnp.shape(leaf)}; "
+                "mark it False, or pass True alone for every matrix there is."
+            )
+    return marks
+
+
+def _zeros(p: Any, matrix: bool) -> jax.Array:
+    """A real number for each coordinate, or for each matrix."""
+    dtype = jnp.finfo(jnp.result_type(p)).dtype
+    if matrix:
+        return jnp.zeros((*jnp.shape(p)[:-2], 1, 1), dtype)
+    return jnp.zeros_like(p, dtype=dtype)

@@ -1,15 +1,15 @@
-"""What a measured error tells: the bar on d, and how much larger a batch would pay."""
+"""What a measured error is good for: the error bar of d, and how large a batch would pay."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from mu2_optax._corrected import CorrectedMomentumState
 from mu2_optax._extragradient import Mu2ExtraState
-from mu2_optax._measured import total_error
-from mu2_optax._trees import inverse_or_zero, widened
+from mu2_optax._find import find
+from mu2_optax._measured import measured
+from mu2_optax._trees import inverse_or_zero, norm
 from mu2_optax._types import Tree
 
 
@@ -34,7 +34,10 @@ def error_bar(state: Any) -> ErrorBar:
 
     .. math:: P_t \approx E\|d_t - \nabla f(x_t)\|^2
 
-    The β of the optimizer must measure it: :func:`measured_beta` or :func:`with_error_bar`.
+    The β of the optimizer must measure it: :func:`measured_beta` or :func:`with_error_bar`. It
+    assumes that the samples of different steps are independent. Where they are correlated by ρ from
+    step to step, the true error is about :math:`(1 + \rho)/(1 - \rho)` times as large; where data
+    are sorted, a hundred times: shuffle them.
 
     Args:
       state: The state of an optimizer; of any chain or wrapper around one corrected momentum.
@@ -59,19 +62,14 @@ def error_bar(state: Any) -> ErrorBar:
       >>> bar = mu2_optax.error_bar(state)
       >>> bool(80 < bar.noise < 120), bool(bar.error < bar.noise / 50)
       (True, True)
-
-    References:
-      Kalman, `A New Approach to Linear Filtering and Prediction Problems
-      <https://doi.org/10.1115/1.3662552>`_, 1960
     """
     holder = find_estimate(state)
-    memory = holder.beta_memory
-    error = total_error(memory)
+    memory = measured(holder.beta_memory)
     structure = jax.tree.structure(holder.d)
     errors, noises = (
         jax.tree.unflatten(structure, list(values)) for values in (memory.error, memory.noise)
     )
-    return ErrorBar(error, jnp.sum(memory.noise), errors, noises)
+    return ErrorBar(jnp.sum(memory.error), jnp.sum(memory.noise), errors, noises)
 
 
 def noise_scale(state: Any) -> jax.Array:
@@ -79,10 +77,9 @@ def noise_scale(state: Any) -> jax.Array:
 
     .. math:: \frac{\sigma^2}{\|\nabla f(x)\|^2} \approx \frac{R}{\|d\|^2 - P}
 
-    About how many times larger a batch would still pay: with a batch much smaller than this,
-    doubling it nearly halves the number of steps; with one much larger, hardly. It is infinite
-    where the gradient cannot be told from its error, and before the second step, where nothing has
-    been measured.
+    About how many times larger a batch would still pay: far below that, doubling the batch nearly
+    halves the number of steps; far above it, hardly. It is infinite where the gradient is no larger
+    than its error, and before the second step, when nothing has been measured yet.
 
     Args:
       state: The state of an optimizer whose β measures its error; see :func:`error_bar`.
@@ -104,23 +101,19 @@ def noise_scale(state: Any) -> jax.Array:
       McCandlish et al., `An Empirical Model of Large-Batch Training
       <https://arxiv.org/abs/1812.06162>`_, 2018
     """
-    bar = error_bar(state)
     holder = find_estimate(state)
-    signal = optax.tree.norm(widened(holder.d), squared=True) - bar.error
-    drowned = (signal <= 0) & (bar.noise > 0)
-    return jnp.where(drowned | (holder.t < 2), jnp.inf, bar.noise * inverse_or_zero(signal))
+    _, noises, errors = measured(holder.beta_memory).roots
+    sizes = jnp.stack([norm(holder.d).astype(float), norm(noises), norm(errors)])
+    d, noise, error = (sizes * inverse_or_zero(jnp.max(sizes))) ** 2  # in units without overflow
+    drowned = (d <= error) & (noise > 0)
+    return jnp.where(drowned | (holder.t < 2), jnp.inf, noise * inverse_or_zero(d - error))
 
 
 def find_estimate(state: Any) -> CorrectedMomentumState | Mu2ExtraState:
-    """The one part of an optimizer's state that holds an estimate d."""
-    holders = (CorrectedMomentumState, Mu2ExtraState)
-    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, holders))
-    found = [node for node in nodes if isinstance(node, holders)]
-    if len(found) != 1:
-        raise ValueError(
-            "`state` must hold exactly one estimate d of the gradient, got "
-            f"{len(found)} in a {type(state).__name__}; use an optimizer with corrected momentum "
-            "(mu2_sgd, mu2_extra_sgd, storm, ...), or pass `norm`, a function from the state to "
-            "the number that is compared with the tolerance."
-        )
-    return found[0]
+    """The only part of an optimizer's state that holds an estimate d."""
+    return find(
+        state,
+        (CorrectedMomentumState, Mu2ExtraState),
+        "estimate d of the gradient",
+        "use one optimizer with corrected momentum: mu2_sgd, mu2_extra_sgd, storm, ...",
+    )

@@ -15,6 +15,7 @@ from mu2_optax._momentum import DoubleMomentum, check_momentum, linear_momentum
 from mu2_optax._part import gradient_elsewhere, on_part
 from mu2_optax._projections import Projection, as_projection
 from mu2_optax._same_sample import GradFn, gradient_at
+from mu2_optax._sharding import check_reduced
 from mu2_optax._trees import (
     add,
     cast_like,
@@ -22,7 +23,6 @@ from mu2_optax._trees import (
     stored_average,
     stored_copy,
     stored_zeros,
-    subtract,
     widened,
 )
 from mu2_optax._types import Transform, Tree
@@ -81,24 +81,23 @@ def mu2_extra_sgd(
     :math:`\nabla f(x_{t-1}; z_t)`, and ``grad_fn`` is called twice more. The learning rate 1/(2L),
     where L is the smoothness of the loss, is optimal with and without noise. Because :math:`x_t`
     depends on :math:`z_t` through the hint, d keeps a small bias where samples curve differently
-    (measured in docs/guarantees.md); where the estimate itself matters, as for stopping, give the
-    hint samples of its own, with ``hint``, or use :func:`mu2_sgd`.
+    (measured in docs/guarantees.md); where the estimate itself matters, as for stopping, set
+    ``hint`` to take the hint on separate samples, or use :func:`mu2_sgd`.
 
     Args:
       learning_rate: η, a number or a schedule.
       momentum: α, β and γ.
       projection: A function from tree to tree that projects w and y onto the set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorem) or η.
-      part: The samples on which the gradients at :math:`\hat x_t` and :math:`x_t` are taken, a
-        share of the batch or a function; see :func:`corrected_momentum`. What they lack of the
-        batch is taken over from ``updates``: :math:`\nabla f(x; S) + \nabla f(x_{t-1}; B) -
-        \nabla f(x_{t-1}; S)`. The whole batch by default.
-      hint: None for the paper's algorithm. A share h in (0, 1) of the batch: then
-        :math:`\hat d_t` is taken on these samples alone, the first ones, and the change from
-        :math:`x_{t-1}` to :math:`x_t` on others (on the rest, or on the ``part`` of the rest), so
-        that :math:`x_t` does not depend on them, and d has no bias. It costs 3 gradients as well,
-        and 1 + 2h + 2s(1 − h) with a part s.
-      state_dtype: The dtype of y and d. By default that of the params, but at least float32.
+      part: The part of the batch to take the gradients at :math:`\hat x_t` and :math:`x_t` on; see
+        :func:`corrected_momentum`. The rest of the batch enters through ``updates``: :math:`\nabla
+        f(x; S) + \nabla f(x_{t-1}; B) - \nabla f(x_{t-1}; S)`.
+      hint: None for the paper's algorithm. A share h in (0, 1) of the batch: then :math:`\hat d_t`
+        is taken on these samples alone, the first ones, and the change from :math:`x_{t-1}` to
+        :math:`x_t` on others (on the rest, or on the ``part`` of the rest), so that :math:`x_t`
+        does not depend on them, and d has no bias. A step still costs 3 gradients, and 1 + 2h +
+        2s(1 − h) with a part s.
+      state_dtype: The dtype of y and d; see :func:`corrected_momentum`.
 
     Returns:
       A transform whose ``update`` also needs ``grad_fn`` and ``batch``. Its state is a
@@ -157,9 +156,9 @@ def mu2_extra_sgd(
             return on_part(part, batch, params, grad_fn, "mu2_extra_sgd")
 
         def gradient(point: Any, batch: Any) -> Any:
-            return widened(
-                gradient_elsewhere(updates, point, params, grad_fn, batch, "mu2_extra_sgd")
-            )
+            there = gradient_elsewhere(updates, point, params, grad_fn, batch, "mu2_extra_sgd")
+            check_reduced(updates, there)
+            return widened(there)
 
         count = state.t
         share, gamma_memory = gamma.step(state.gamma_memory, count)
@@ -181,12 +180,12 @@ def mu2_extra_sgd(
             batch = evaluated(part, rest.sample) if part else evaluated(None, rest)
         forgotten, beta_memory = beta.step(state.beta_memory, count, seen)
         d_hat = add(seen.grads, carried_correction(count, forgotten, state.d, seen.prev_grads))
-        w = project(subtract(y, scaled(step, d_hat)))
+        w = project(optax.tree.sub(y, scaled(step, d_hat)))
         move, x = averaged(params, state.x, w, share)
         x_next = optax.apply_updates(params, move)
         carried = carried_correction(count, forgotten, state.d, updates)
         d = add(gradient(x_next, batch), carried)
-        y = project(subtract(y, scaled(step, d)))
+        y = project(optax.tree.sub(y, scaled(step, d)))
 
         return move, Mu2ExtraState(
             t=optax.safe_increment(count),

@@ -7,8 +7,8 @@ import optax
 from mu2_optax._batches import Part
 from mu2_optax._checks import check_callable, check_gradient, check_params
 from mu2_optax._momentum import DoubleMomentum, linear_momentum
-from mu2_optax._optimizers import Mu2State, mu2
-from mu2_optax._trees import cast_like, subtract, widened
+from mu2_optax._optimizers import Mu2State, double_momentum
+from mu2_optax._trees import cast_like, widened
 from mu2_optax._types import Transform
 from mu2_optax.lmo._oracle import Oracle, checked_oracle
 
@@ -18,11 +18,11 @@ def frank_wolfe(lmo: Oracle) -> optax.GradientTransformationExtraArgs:
 
     .. math:: w_{t+1} = \arg\min_{v \in K} \langle d_t, v \rangle
 
-    It is the limit of a projected gradient step as the learning rate grows, and meant as the
-    ``inner`` of :func:`mu2_optax.mu2` or :func:`mu2_optax.anytime`, whose averaging
-    :math:`x_{t+1} = x_t + \gamma_{t+1}(w_{t+1} - x_t)` makes x the Frank-Wolfe iterate with step
-    size γ. By itself it jumps from vertex to vertex. Do not scale its steps
-    (``weighted_steps=True``, a learning rate after it): they would leave K.
+    It is the limit of a projected gradient step as the learning rate grows. Use it as the ``inner``
+    of :func:`mu2_optax.mu2` or :func:`mu2_optax.anytime`, whose averaging :math:`x_{t+1} = x_t +
+    \gamma_{t+1}(w_{t+1} - x_t)` makes x the Frank-Wolfe iterate with step size γ. By itself it
+    jumps from vertex to vertex. Do not scale its steps (``weighted_steps=True``, a learning rate
+    after it): they would leave K.
 
     Args:
       lmo: A linear minimization oracle such as those of :mod:`mu2_optax.lmo`: a function from
@@ -60,7 +60,7 @@ def frank_wolfe(lmo: Oracle) -> optax.GradientTransformationExtraArgs:
         check_params(params)
         check_gradient("grads", updates, params)
         w = widened(params)
-        return cast_like(subtract(widened(oracle(updates)), w), params), state
+        return cast_like(optax.tree.sub(widened(oracle(updates)), w), params), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -89,11 +89,9 @@ def mu2_frank_wolfe(
     Args:
       lmo: A linear minimization oracle such as those of :mod:`mu2_optax.lmo`.
       momentum: α, β and γ; the default is that of the theorem.
-      part: The samples that the correction is taken on, a share of the batch or a function; see
-        :func:`corrected_momentum`. The whole batch by default.
-      lean: Whether the state is without the last point x, which the average and w tell as well:
-        see :func:`mu2`.
-      state_dtype: The dtype of w and d. By default that of the params, but at least float32.
+      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
+      lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
+      state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
     Returns:
       A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``. Its
@@ -121,4 +119,5 @@ def mu2_frank_wolfe(
       2025, for the estimate; Zhang et al., `One Sample Stochastic Frank-Wolfe
       <https://arxiv.org/abs/1910.04322>`_, AISTATS 2020, for a close relative
     """
-    return mu2(frank_wolfe(lmo), momentum, part=part, lean=lean, state_dtype=state_dtype)
+    inner = frank_wolfe(lmo)
+    return double_momentum("mu2_frank_wolfe", inner, momentum, None, part, lean, state_dtype)

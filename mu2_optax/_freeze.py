@@ -14,14 +14,14 @@ from mu2_optax._masks import Mask, marks_of
 def freeze(
     inner: optax.GradientTransformation, mask: Mask
 ) -> optax.GradientTransformationExtraArgs:
-    r"""Holds a part of the params fixed, and optimizes the rest as if it were all there is.
+    r"""Holds a part of the params fixed, and optimizes the rest as if there were nothing else.
 
     .. math:: \min_u f(u, v; z), \qquad x = (u, v)
 
     Here v is the frozen part, where ``mask`` is True, and u the rest. ``inner`` sees u alone: its
-    state, its projection and its norms are of u, and every gradient it asks for is
-    :math:`\nabla_u f(\cdot, v; z)`. The call stays as it is: params, grads and ``grad_fn`` are of
-    the whole tree.
+    state, its projection and its norms are of u, and every gradient it asks for is :math:`\nabla_u
+    f(\cdot, v; z)`. The call stays the same: params, grads and ``grad_fn`` are those of the whole
+    tree. (``optax.selective_transform`` would hide the frozen part from ``grad_fn`` too.)
 
     The frozen part must really stay fixed: the gradient at the previous point is taken with its
     present values. For parts that different optimizers move, put ``optax.partition`` inside
@@ -48,11 +48,6 @@ def freeze(
       ...     params = optax.apply_updates(params, updates)
       >>> float(params["body"]), state.w["body"]
       (2.0, None)
-
-    References:
-      Optax, `selective_transform
-      <https://optax.readthedocs.io/en/latest/api/transformations.html>`_, which hides the frozen
-      part from ``grad_fn`` too
     """
     check_transform("inner", inner)
     inner = optax.with_extra_args_support(inner)

@@ -1,4 +1,4 @@
-"""Steps that are not finite are rejected."""
+"""Rejects steps that are not finite."""
 
 from typing import Any, NamedTuple
 
@@ -33,12 +33,12 @@ def reject_nonfinite(
     A step is rejected if an update is NaN or infinite, or if a value in the state of ``inner``
     stops being finite. It then changes neither params nor the inner state, and is counted.
     ``optax.apply_if_finite`` looks at the incoming gradient alone; a NaN in the gradient at the
-    previous point passes it and stays in d for ever.
+    previous point passes it and stays in d forever.
 
     Args:
       inner: Any Optax optimizer.
       max_consecutive: After this many rejections in a row the next step is taken as it is, so that
-        a run that has really diverged shows it instead of standing still for ever.
+        a run that has really diverged shows it instead of standing still forever.
 
     Returns:
       A transform; extra args are passed to ``inner``. Its state is a
@@ -51,10 +51,6 @@ def reject_nonfinite(
       >>> updates, state = tx.update(params, tx.init(params), params, prev_grads=jnp.nan * params)
       >>> float(updates), int(state.total)
       (0.0, 1)
-
-    References:
-      Optax, `apply_if_finite
-      <https://optax.readthedocs.io/en/latest/api/transformations.html>`_
     """
     check_transform("inner", inner)
     check_integer("max_consecutive", max_consecutive, 0, "use a large one to go on rejecting.")

@@ -1,4 +1,4 @@
-"""Masks: which leaves of the params something holds for."""
+"""Masks: which leaves of the params are meant."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ Mask: TypeAlias = Tree | Callable[[Tree], Tree]
 
 
 def marks_of(name: str, mask: Mask, params: Any) -> list[bool]:
-    """The boolean of each leaf of params; ``name`` is the argument that an error speaks of."""
+    """The boolean of each leaf of params; errors call the mask ``name``."""
     marks = mask(params) if callable(mask) else mask
     try:
         spread = jax.tree.map(lambda m, part: jax.tree.map(lambda _: m, part), marks, params)

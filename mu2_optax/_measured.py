@@ -1,8 +1,8 @@
 r"""β measured: an estimate that knows its own error.
 
-Corrected momentum is a filter: it predicts the gradient at the new point by the change of the
+Corrected momentum is a filter: it predicts the gradient at the new point from the change of the
 gradient on one sample, and then mixes in the new gradient. The best share β of the new gradient is
-the gain of that filter, and a step has computed all that it depends on.
+the gain of that filter, and all that it depends on is computed in the step anyway.
 """
 
 import dataclasses
@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from mu2_optax._checks import check_unit_interval
-from mu2_optax._trees import squared_norms, subtract, widened
+from mu2_optax._trees import gathered, widened
 from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_schedule, weight_at
 
 _RECENT = 10  # steps over which the size of the innovations is averaged, to see a jump
@@ -24,26 +25,27 @@ class ErrorMemory(NamedTuple):
     """What a measured β remembers: three numbers for each tensor, in the order of the leaves.
 
     Attributes:
-      values: The three numbers, as the rows of one array: in short steps the number of small
-        operations decides what they cost, not the arithmetic.
+      roots: The square roots of the three numbers, as the rows of one array. The roots do not
+        overflow unless the gradients do; and in short steps, time goes with the number of small
+        operations, so that one array is faster than three.
     """
 
-    values: jax.Array
+    roots: jax.Array
 
     @property
     def innovation(self) -> jax.Array:
         """The running mean of the last squared innovations."""
-        return self.values[..., 0, :]
+        return self.roots[..., 0, :] ** 2
 
     @property
     def noise(self) -> jax.Array:
         """The estimated noise of one batch, σ²."""
-        return self.values[..., 1, :]
+        return self.roots[..., 1, :] ** 2
 
     @property
     def error(self) -> jax.Array:
         """The estimated squared error of d, P."""
-        return self.values[..., 2, :]
+        return self.roots[..., 2, :] ** 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,30 +65,61 @@ class _Measured:
                 "the state must hold the memory of a measured β, got None: it was made by an "
                 "optimizer with another β. Call `init` again, or restore the right checkpoint."
             )
+        first = count == 0
+        # The unit is the largest root of the last step, so that no square over- or underflows.
+        # All tensors share it: with a unit for each, XLA would compile this once for each.
+        unit = jnp.max(memory.roots, initial=0)
+        unit = jnp.where(unit > 0, unit, 1)
+        inverse = jax.lax.optimization_barrier(1 / unit)
         before = widened(seen.prev_grads)
-        nu = squared_norms(subtract(before, widened(seen.d))).astype(float)
-        change = squared_norms(subtract(widened(seen.grads), before)).astype(float)
+        nu = _sizes(optax.tree.sub(before, widened(seen.d)), inverse, first)
+        change = _sizes(optax.tree.sub(widened(seen.grads), before), inverse, first)
+        last_innovation, last_noise, last_error = (memory.roots / unit) ** 2
 
         newest = 1 / jnp.maximum(count, 1).astype(float)  # its share in the mean of all so far
         # d_1 is one gradient, so the first innovation is the difference of two of them: σ²/s + σ²,
         # where the second was taken on a share s of the batch.
-        error = jnp.where(count == 1, nu * seen.share / (1 + seen.share), memory.error)
-        innovation = memory.innovation + (nu - memory.innovation) * jnp.maximum(newest, 1 / _RECENT)
-        error = jnp.maximum(error, innovation - _JUMP * (memory.noise / seen.share + error))
-        step = seen.share * (nu - error) - memory.noise
-        noise = memory.noise + step * jnp.maximum(newest, 1 / _LONG)
+        error = jnp.where(count == 1, nu * seen.share / (1 + seen.share), last_error)
+        recent = last_innovation + (nu - last_innovation) * jnp.maximum(newest, 1 / _RECENT)
+        innovation = jnp.where(count == 1, nu, recent)
+        error = jnp.maximum(error, innovation - _JUMP * (last_noise / seen.share + error))
+        step = seen.share * (nu - error) - last_noise
+        noise = last_noise + step * jnp.maximum(newest, 1 / _LONG)
         noise = jnp.maximum(noise, seen.share * innovation / _RECENT)
 
         predicted = error + change
         total = predicted + noise
-        # The division comes last: XLA computes once what a division gives, and what follows one
-        # again in every leaf that reads its β.
-        plain = (count == 0) | (total == 0)
+        # The division comes last: XLA computes a division once, but repeats what follows it in
+        # every leaf that reads its β.
+        plain = first | (total == 0)
         gain = jnp.where(plain, 1, predicted) / jnp.where(plain, 1, total)
-        beta = gain if self.beta is None else jnp.where(count == 0, 1, weight_at(self.beta, count))
+        beta = gain if self.beta is None else jnp.where(first, 1, weight_at(self.beta, count))
         error = (1 - beta) ** 2 * predicted + beta**2 * noise
-        values = jnp.stack([innovation, noise, error])
-        return beta, ErrorMemory(jnp.where(count == 0, memory.values, values))
+        squares = jnp.stack([innovation, noise, error])
+        some = squares > 0  # the root of 0 has no derivative
+        roots = unit * jnp.where(some, jnp.sqrt(jnp.where(some, squares, 1)), 0)
+        return beta, ErrorMemory(jnp.where(first, _started(memory.roots, nu), roots))
+
+
+def _sizes(tree: Any, inverse: jax.Array, first: jax.Array) -> jax.Array:
+    """The squared norm of each leaf times ``inverse``; in the first step, its sum of magnitudes.
+
+    That sum is the unit of the second step, so that no gradient is too large or small to be
+    squared.
+    """
+
+    def size(leaf: jax.Array) -> jax.Array:
+        magnitude = jnp.abs(leaf)
+        scaled = inverse.astype(magnitude.dtype) * magnitude
+        return jnp.sum(jnp.where(first, magnitude, scaled * scaled))
+
+    return gathered(jax.tree.map(size, tree)).astype(float)
+
+
+def _started(roots: jax.Array, size: jax.Array) -> jax.Array:
+    """The memory after a step in which d started (anew): its error is the noise."""
+    innovation, noise, _ = roots
+    return jnp.stack([jnp.where(innovation > 0, innovation, size), noise, noise])
 
 
 def measured_beta() -> Weight:
@@ -127,7 +160,7 @@ def measured_beta() -> Weight:
 
 
 def with_error_bar(beta: ScalarOrSchedule) -> Weight:
-    r"""A β of one's own, with the error bar of :func:`measured_beta` beside it.
+    r"""A β of your own, with the error bar of :func:`measured_beta`.
 
     .. math:: P_t = (1 - \beta_t)^2\,P'_t + \beta_t^2\,R_t
 
@@ -143,10 +176,6 @@ def with_error_bar(beta: ScalarOrSchedule) -> Weight:
     Examples:
       >>> import mu2_optax
       >>> tx = mu2_optax.storm(0.1, mu2_optax.with_error_bar(0.1))
-
-    References:
-      Kalman, `A New Approach to Linear Filtering and Prediction Problems
-      <https://doi.org/10.1115/1.3662552>`_, 1960
     """
     check_unit_interval("beta", beta)
     return _Measured(as_schedule(beta))
@@ -154,9 +183,14 @@ def with_error_bar(beta: ScalarOrSchedule) -> Weight:
 
 def total_error(memory: Any) -> jax.Array:
     """The squared error over all tensors that a β remembers."""
+    return jnp.sum(measured(memory).error)
+
+
+def measured(memory: Any) -> ErrorMemory:
+    """The memory of a β that measures its error."""
     if not isinstance(memory, ErrorMemory):
         raise ValueError(
             "the state has no error bar, because its β does not measure one; use "
             "`measured_beta()`, or `with_error_bar(beta)` for a β of your own."
         )
-    return jnp.sum(memory.error)
+    return memory

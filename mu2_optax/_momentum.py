@@ -1,6 +1,6 @@
 r"""The weights of the double momentum: :math:`\alpha_t`, :math:`\beta_t` and :math:`\gamma_t`.
 
-Every preset is in closed form, so that nothing overflows or drifts however long the run.
+Every preset is in closed form, so that nothing overflows or drifts, however long the run.
 """
 
 import dataclasses
@@ -96,9 +96,6 @@ def linear_momentum(
       >>> momentum = mu2_optax.linear_momentum()
       >>> [round(float(momentum.gamma(count)), 3) for count in range(4)]
       [1.0, 0.667, 0.5, 0.4]
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     check_single("offset", offset)
     check_at_least(
@@ -117,7 +114,7 @@ def linear_momentum(
 
     def gamma(count: Any) -> jax.Array:
         t = time(count)
-        later = t > 1  # gamma_1 = 1 for every offset, also for -1, where the formula is 0/0
+        later = t > 1  # gamma_1 = 1 for every offset, even for -1, where the formula is 0/0
         return jnp.where(later, 2 * (t + offset), 1) / jnp.where(later, t * (t + 1 + 2 * offset), 1)
 
     return DoubleMomentum(alpha, inverse_alpha if beta is None else beta, gamma)
@@ -138,10 +135,6 @@ def uniform_momentum(*, beta: ScalarOrSchedule | Weight | None = None) -> Double
       >>> import mu2_optax
       >>> float(mu2_optax.uniform_momentum().gamma(3))
       0.25
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025, appendix on uniform weights
     """
     return DoubleMomentum(1.0, inverse_time if beta is None else beta, inverse_time)
 
@@ -206,10 +199,6 @@ def fixed_momentum(
       >>> import mu2_optax
       >>> mu2_optax.fixed_momentum(gamma=0.2).gamma(100)
       0.2
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025, non-convex experiments
     """
     return DoubleMomentum(1.0, beta, gamma)
 
@@ -217,11 +206,13 @@ def fixed_momentum(
 def weighted_momentum(
     alpha: Schedule, beta: ScalarOrSchedule | Weight | None = None
 ) -> DoubleMomentum:
-    r"""The averaging of any step weights :math:`\alpha_t`, for example warm-up weights.
+    r"""Averaging for any step weights :math:`\alpha_t`, such as warm-up weights.
 
     .. math:: \gamma_t = \alpha_t / \alpha_{1:t}
 
-    The ratio is found by a stable recursion (see :class:`WeightRatio`), not from a running sum.
+    The ratio has a recursion of its own, so that no sum overflows. Where :math:`\alpha_t` itself
+    passes the largest float, :math:`\gamma_t` stays what it was, which is exact for weights that
+    grow by a constant factor. For powers of t, :func:`polynomial_momentum` has no such limit.
 
     Args:
       alpha: A schedule of weights that are not negative.
@@ -234,10 +225,6 @@ def weighted_momentum(
       >>> import mu2_optax
       >>> momentum = mu2_optax.weighted_momentum(lambda count: 1.5 ** count)
       >>> tx = mu2_optax.mu2_sgd(0.1, momentum)
-
-    References:
-      Cutkosky, `Anytime Online-to-Batch, Optimism and Acceleration
-      <https://arxiv.org/abs/1903.00974>`_, ICML 2019
     """
     check_callable("alpha", alpha, "lambda count: count + 1.0")
     return DoubleMomentum(alpha, inverse_time if beta is None else beta, WeightRatio(alpha))

@@ -17,6 +17,7 @@ from mu2_optax._checks import (
 )
 from mu2_optax._corrected import CorrectedMomentumState
 from mu2_optax._extragradient import Mu2ExtraState
+from mu2_optax._find import find_all
 from mu2_optax._part import gradient_elsewhere, on_part
 from mu2_optax._same_sample import GradFn
 from mu2_optax._trees import add, cast_like, stored_zeros, widened
@@ -49,16 +50,16 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
     Each call brings the gradient at params on its own microbatch, and evaluates that batch once
     more at the previous point. The first k − 1 updates are zero; the last is the step of ``inner``
     on the two means, which is that of the k microbatches as one, if they are equally large.
-    ``optax.MultiSteps`` around these optimizers is silently wrong: it shows ``grad_fn`` the last
-    microbatch alone. Where all microbatches are at hand in one call, use :func:`accumulate`,
+    ``optax.MultiSteps`` around these optimizers is silently wrong: it evaluates ``grad_fn`` on the
+    last microbatch alone. Where all microbatches are at hand in one call, use :func:`accumulate`,
     which needs no further memory.
 
     Args:
       inner: An optimizer with at most one :func:`corrected_momentum` in it, such as
-        :func:`mu2_sgd`; a plain Optax optimizer too. Not :func:`mu2_extra_sgd`, whose third point
-        depends on the mean of the whole step, nor :func:`mu2_auto`, whose gradient is taken ahead
-        of params. For a part of the params put :func:`freeze` around it. It has no ``part``: take a
-        part of each microbatch with :func:`grad_in_parts`, or with the ``part`` of
+        :func:`mu2_sgd`; a plain Optax optimizer too, such as :func:`mu2_auto`. Not
+        :func:`mu2_extra_sgd`, whose third point depends on the mean of the whole step. To train a
+        part of the params, put :func:`freeze` around the result. ``inner`` must not have a
+        ``part``: take a part of each microbatch with :func:`grad_in_parts`, or with the ``part`` of
         :func:`value_and_grad`.
       every: k, the number of calls for each step.
 
@@ -79,9 +80,6 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
       ...     print(updates)
       0.0
       0.25
-
-    References:
-      Optax, `MultiSteps <https://optax.readthedocs.io/en/latest/api/transformations.html>`_
     """
     check_transform("inner", inner)
     check_iterations("every", every)
@@ -147,10 +145,8 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
 
 
 def _corrected(state: Any) -> CorrectedMomentumState | None:
-    """The one corrected momentum in a state, if there is one."""
-    kinds = CorrectedMomentumState | Mu2ExtraState
-    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds))
-    found = [node for node in nodes if isinstance(node, kinds)]
+    """The only corrected momentum in a state, if there is one."""
+    found = find_all(state, (CorrectedMomentumState, Mu2ExtraState))
     match found:
         case []:
             return None
@@ -171,9 +167,9 @@ def _corrected(state: Any) -> CorrectedMomentumState | None:
 def _no_gradient(params: Any, batch: Any) -> Any:
     """The gradient that ``inner`` must not ask for: the batches of the earlier calls are gone."""
     raise ValueError(
-        "`inner` must need no gradient beside those of corrected momentum, got an optimizer that "
-        "takes one at a point of its own, as `mu2_auto` does; use `accumulate`, with all "
-        "microbatches in one call."
+        "`inner` must need no gradient besides those of corrected momentum, got an optimizer that "
+        "takes one more; use `accumulate`, with all microbatches in one call (and put `checked` "
+        "around `multi_steps`)."
     )
 
 

@@ -1,5 +1,6 @@
 """The optimizers, as compositions of corrected momentum and anytime averaging."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -17,29 +18,27 @@ from mu2_optax._checks import (
     check_transform,
     check_unit_interval,
 )
-from mu2_optax._corrected import CorrectedMomentumState, corrected_momentum
+from mu2_optax._corrected import CorrectedMomentumState, estimate_of
 from mu2_optax._inner import warn_of_momentum
-from mu2_optax._lean import check_lean, footprint, last_point, were_moved
+from mu2_optax._lean import check_lean, check_lean_state, last_point
 from mu2_optax._momentum import DoubleMomentum, check_momentum, fixed_momentum
 from mu2_optax._projections import Projection, projected
 from mu2_optax._types import Transform, Tree
-from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight
+from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight, weight_at
 
 
 class Mu2State(NamedTuple):
-    """State of :func:`mu2`: the two mechanisms', with the paper's letters on top.
+    """State of :func:`mu2`: the states of its two mechanisms, with the paper's letters.
 
     Attributes:
       corrected: The state of the corrected momentum; its x is None in a lean state.
       averaged: The state of the averaging.
       gamma: The last γ, in a lean state; otherwise None.
-      left: By what the params are known again, in a lean state; otherwise None.
     """
 
     corrected: CorrectedMomentumState
     averaged: AnytimeState
     gamma: Any = None
-    left: Any = None
 
     @property
     def t(self) -> jax.Array:
@@ -53,7 +52,7 @@ class Mu2State(NamedTuple):
 
     @property
     def x(self) -> Any:
-        """The point of the last gradient, where ``d`` is the estimate; params are one step on.
+        """The point of the last gradient, where ``d`` is the estimate; params are one step ahead.
 
         None in a lean state.
         """
@@ -94,8 +93,8 @@ def mu2(
     is :func:`corrected_momentum` followed by :func:`anytime`.
 
     The averaging is a momentum, so ``inner`` should have none of its own: for Adam use
-    :func:`mu2_adam`, which leaves its first moment out. Where a momentum of ``inner`` can be seen,
-    there is a warning. docs/wrappers.md lists which optimizers of Optax are fit.
+    :func:`mu2_adam`, which leaves its first moment out. There is a warning if ``inner`` visibly has
+    one. docs/wrappers.md lists which optimizers of Optax are suitable.
 
     Args:
       inner: An Optax optimizer with its learning rate and without momentum; it moves w.
@@ -107,15 +106,15 @@ def mu2(
         for the λ of :func:`mu2_sgd` or ``optax.adamw`` pass ``learning_rate * λ``.
       mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
         default.
-      part: The samples that the correction is taken on, a share of the batch or a function; see
-        :func:`corrected_momentum`. The whole batch by default.
-      lean: Whether the state is w and d alone, in Adam's memory. The last point is then recovered,
-        :math:`x_{t-1} = x_t + \tfrac{\gamma_t}{1 - \gamma_t}(x_t - w_t)`, to the last places of
-        its precision. That needs :math:`\gamma_t < 1` and params that nothing else moves: where
-        they are not those that the last update led to (weight decay or scaling after the
-        optimizer, another checkpoint), or :math:`\gamma_t` was 1, d starts anew with the gradient
-        of the step.
-      state_dtype: The dtype of w and d. By default that of the params, but at least float32.
+      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
+      lean: Whether to store w and d alone, which takes the memory of Adam. Every step then recovers
+        the last point, :math:`x_{t-1} = x_t + \tfrac{\gamma_t}{1 - \gamma_t}(x_t - w_t)`, up to
+        rounding. That needs :math:`\gamma_t < 1`; after a :math:`\gamma_t` of 1, d starts anew with
+        the gradient of the step. It also needs params that nothing else moves: moving them by δ
+        (weight decay or scaling after the optimizer, another checkpoint) puts an error of
+        :math:`\nabla^2 f\,\delta/(1 - \gamma_t)` into d, which no error bar includes and which
+        fades at the rate β. :func:`checked` detects such moves.
+      state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
     Returns:
       A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``. Its
@@ -145,7 +144,21 @@ def mu2(
         check_unit_interval("weight_decay", weight_decay)
         shrink = _negative(weight_decay)
         inner = optax.chain(inner, optax.add_decayed_weights(shrink, mask))
-    estimate = corrected_momentum(momentum.beta, part=part, state_dtype=state_dtype)
+    return double_momentum("mu2", inner, momentum, projection, part, lean, state_dtype)
+
+
+def double_momentum(
+    optimizer: str,
+    inner: optax.GradientTransformation,
+    momentum: DoubleMomentum,
+    projection: Projection | None = None,
+    part: Part | None = None,
+    lean: bool = False,
+    state_dtype: Any = None,
+) -> Transform[Mu2State]:
+    """:func:`mu2` around a finished ``inner``; errors name ``optimizer``."""
+    check_momentum(momentum)
+    estimate = estimate_of(optimizer, momentum.beta, part, state_dtype)
     average = anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
 
     def init(params: Any) -> Mu2State:
@@ -155,6 +168,7 @@ def mu2(
         updates: Any, state: Mu2State, params: Any = None, **extra_args: Any
     ) -> tuple[Any, Mu2State]:
         check_state(state, Mu2State)
+        check_lean_state(False, state.gamma)
         d, corrected = estimate.update(updates, state.corrected, params, **extra_args)
         move, averaged = average.update(d, state.averaged, params, **extra_args)
         return move, Mu2State(corrected, averaged)
@@ -184,8 +198,8 @@ def mu2_sgd(
 
     Here :math:`x` is ``params``. With ``linear_momentum(offset=1)`` and a compact set, the expected
     squared error of d is at most :math:`\tilde\sigma^2/t` whatever the learning rate; that is why
-    one rate works over orders of magnitude. Without a projection the guarantee is gone, and large
-    rates may diverge.
+    one rate works over orders of magnitude. Without a projection there is no such guarantee, and
+    large rates may diverge.
 
     Args:
       learning_rate: η, a number or a schedule.
@@ -195,15 +209,12 @@ def mu2_sgd(
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorems, where η is of the
         order of 1/T: :func:`mu2_optax.theory.max_learning_rate`) or η (the experiments).
       weight_decay: λ, a number or a schedule, multiplied by the learning rate as in
-        ``optax.adamw``. The point that decays is w, which the step moves; params follow as its
-        average. None by default.
+        ``optax.adamw``. It is w that decays, and params follow as its average. None by default.
       mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
         default.
-      part: The samples that the correction is taken on, a share of the batch or a function; see
-        :func:`corrected_momentum`. The whole batch by default.
-      lean: Whether the state is without the last point x, which the average and w tell as well:
-        see :func:`mu2`.
-      state_dtype: The dtype of w and d. By default that of the params, but at least float32.
+      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
+      lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
+      state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
     Returns:
       A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``. Its
@@ -235,15 +246,9 @@ def mu2_sgd(
     if weight_decay is not None:
         check_rate("weight_decay", weight_decay)
         inner = optax.chain(optax.add_decayed_weights(weight_decay, mask), inner)
-    return mu2(
-        inner,
-        momentum,
-        projection=projection,
-        weighted_steps=weighted_steps,
-        part=part,
-        lean=lean,
-        state_dtype=state_dtype,
-    )
+    check_momentum(momentum)
+    inner = _weighted(inner, momentum, weighted_steps)
+    return double_momentum("mu2_sgd", inner, momentum, projection, part, lean, state_dtype)
 
 
 def storm(
@@ -264,9 +269,8 @@ def storm(
       learning_rate: η, a number or a schedule.
       beta: β in [0, 1], a number or a schedule.
       projection: A function from tree to tree that projects params onto the set.
-      part: The samples that the correction is taken on, a share of the batch or a function; see
-        :func:`corrected_momentum`. The whole batch by default.
-      state_dtype: The dtype of d. By default that of the params, but at least float32.
+      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
+      state_dtype: The dtype of d; see :func:`corrected_momentum`.
 
     Returns:
       A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``.
@@ -280,7 +284,7 @@ def storm(
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
     check_rate("learning_rate", learning_rate)
-    estimate = corrected_momentum(beta, part=part, state_dtype=state_dtype)
+    estimate = estimate_of("storm", beta, part, state_dtype)
     tx = optax.chain(estimate, optax.sgd(learning_rate))
     return projected(tx, projection or (lambda tree: tree))
 
@@ -304,7 +308,7 @@ def anytime_sgd(
       momentum: α and γ; β is not used.
       projection: A function from tree to tree that projects w onto the set.
       weighted_steps: Whether the step is multiplied by :math:`\alpha_t`.
-      state_dtype: The dtype of w. By default that of the params, but at least float32.
+      state_dtype: The dtype of w; see :func:`corrected_momentum`.
 
     Returns:
       A transform with an :class:`AnytimeState`; it needs no extra args and ignores them.
@@ -330,28 +334,28 @@ def _without_the_last_point(
     check_lean(momentum)
     gamma = as_weight(momentum.gamma)
 
-    def lean(state: Mu2State, gamma: jax.Array, params: Any) -> Mu2State:
-        corrected = state.corrected._replace(x=None)
-        return state._replace(corrected=corrected, gamma=gamma, left=footprint(params))
+    def lean(state: Mu2State, gamma: jax.Array) -> Mu2State:
+        return state._replace(corrected=state.corrected._replace(x=None), gamma=gamma)
 
     def init(params: Any) -> Mu2State:
-        return lean(tx.init(params), jnp.ones([], float), params)
+        return lean(tx.init(params), jnp.ones([], float))
 
     def update(
         updates: Any, state: Mu2State, params: Any = None, **extra_args: Any
     ) -> tuple[Any, Mu2State]:
         check_params(params)
+        check_state(state, Mu2State)
+        check_lean_state(True, state.gamma)
         check_stored(params, state.w)
-        t, averaged = state.t, state.averaged
+        averaged = state.averaged
         # Where the last point is not known, d starts anew with this gradient, as in the first step.
-        known = (state.gamma < 1) & ~were_moved(params, state.left)
+        t = jnp.where(state.gamma < 1, state.t, 0)
         x = last_point(params, averaged.x, averaged.w, state.gamma)
-        corrected = state.corrected._replace(t=jnp.where(known, t, 0), x=x)
+        corrected = state.corrected._replace(t=t, x=x)
         move, after = tx.update(updates, Mu2State(corrected, averaged), params, **extra_args)
         corrected = after.corrected._replace(t=after.averaged.t)
         share, _ = gamma.step(averaged.gamma_memory, after.averaged.t)
-        after = after._replace(corrected=corrected)
-        return move, lean(after, share, optax.apply_updates(params, move))
+        return move, lean(after._replace(corrected=corrected), share)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -362,7 +366,8 @@ def _weighted(
     """``inner`` with its steps multiplied by α, if they are weighted."""
     if not weighted_steps:
         return inner
-    return optax.chain(inner, optax.scale_by_schedule(momentum.alpha))
+    alpha = functools.partial(weight_at, momentum.alpha)
+    return optax.chain(inner, optax.scale_by_schedule(alpha))
 
 
 def _negative(value: ScalarOrSchedule) -> ScalarOrSchedule:

@@ -1,18 +1,19 @@
-"""The gradient of a batch at another point, as far as a part of the batch knows it."""
+"""The gradient of a batch at another point, estimated on a part of the batch."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import optax
 
 from mu2_optax._batches import Part, PartOfBatch, check_share, part_of, split_batch
 from mu2_optax._checks import check_callable
 from mu2_optax._same_sample import GradFn, gradient_at
-from mu2_optax._trees import mean_of_two, subtract, widened
+from mu2_optax._trees import mean_of_two, widened
 
 
 def on_part(part: Part | None, batch: Any, params: Any, grad_fn: GradFn | None, caller: str) -> Any:
-    """The part of a batch, with the gradient at params on it; without a part, the batch itself."""
+    """The part of a batch, with its gradient at params; without a part, the batch itself."""
     if part not in (None, 1) and batch is not None:
         batch = part_of("part", part, batch)
     if not isinstance(batch, PartOfBatch):
@@ -21,7 +22,7 @@ def on_part(part: Part | None, batch: Any, params: Any, grad_fn: GradFn | None, 
     wanted: object = jax.tree.structure(params)
     if known == wanted:
         return batch
-    # Not evaluated yet, or for other params than these (a `wrt` of their own).
+    # Not evaluated yet, or with respect to other params than the optimizer's (its `wrt`).
     return batch._replace(grads=gradient_at(params, params, grad_fn, batch.sample, caller))
 
 
@@ -30,8 +31,8 @@ def gradient_elsewhere(
 ) -> Any:
     r"""The gradient of the whole batch at ``point``, where ``grads`` is that at params.
 
-    Of a part S that :func:`on_part` has evaluated, it is
-    :math:`g_t(B) - (g_t(S) - \nabla f(x; S))`.
+    For a part S that :func:`on_part` has evaluated, it is :math:`g_t(B) - (g_t(S) - \nabla f(x;
+    S))`.
     """
     if not isinstance(batch, PartOfBatch):
         return gradient_at(point, params, grad_fn, batch, caller)
@@ -40,29 +41,29 @@ def gradient_elsewhere(
 
 
 def check_no_part(part: Part | None) -> None:
-    """Requires that no part is asked for where the previous gradient is given."""
+    """Requires that nobody asks for a part and gives the previous gradient too."""
     if part is not None:
         raise ValueError(
             "`part` says on which samples the previous gradient is taken, so `prev_grads` must not "
-            "be given (`multi_steps` gives it), got both; drop one, or take the part outside of "
+            "be given (`multi_steps` gives it), got both; drop one, or take the part outside "
             "the optimizer with `value_and_grad(..., part=part)` or `grad_in_parts`."
         )
 
 
 def whole_from_part(grads: Any, here: Any, there: Any) -> Any:
     """``grads``, moved by the change of the gradient of a part from ``here`` to ``there``."""
-    return subtract(widened(grads), subtract(widened(here), widened(there)))
+    return optax.tree.sub(widened(grads), optax.tree.sub(widened(here), widened(there)))
 
 
 def grad_in_parts(grad_fn: GradFn, part: float) -> Callable[[Any, Any], tuple[Any, dict[str, Any]]]:
-    r"""The gradient of a batch as the sum of two parts, one of which is evaluated again.
+    r"""The gradient of a batch as the mean of two parts, one of which is evaluated again.
 
     .. math:: g_t(B) = s\,g_t(S) + (1 - s)\,g_t(B \setminus S), \qquad
       \tilde g_{t-1} = g_t(B) - \bigl(g_t(S) - \nabla f(x_{t-1}; S)\bigr)
 
     Here :math:`s = |S|/|B|` is ``part``. A step then costs 1 + s gradients: every sample is
-    evaluated once at the params, and those of S once more at the previous point. With the same
-    ``part`` in the optimizer, and one gradient of the whole batch outside, it would be 1 + 2s.
+    evaluated once at the params, and those of S once more at the previous point. With the ``part``
+    of the optimizer instead, a step costs 1 + 2s.
 
     Args:
       grad_fn: A function of (params, batch): the gradient of a mean over the samples.
@@ -88,9 +89,8 @@ def grad_in_parts(grad_fn: GradFn, part: float) -> Callable[[Any, Any], tuple[An
       -5.0
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025, for the correction; Li et al., `PAGE <https://arxiv.org/abs/2008.10898>`_, ICML 2021,
-      for small batches in a correction
+      Li et al., `PAGE <https://arxiv.org/abs/2008.10898>`_, ICML 2021, for small batches in a
+      correction
     """
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
     check_share("part", part)

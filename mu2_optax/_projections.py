@@ -14,7 +14,7 @@ from mu2_optax._checks import (
     check_single,
     check_transform,
 )
-from mu2_optax._trees import add, cast_like, subtract, widened
+from mu2_optax._trees import add, cast_like, widened
 from mu2_optax._types import Tree
 
 Projection: TypeAlias = Callable[[Tree], Tree]
@@ -36,10 +36,6 @@ def per_tensor(projection: Projection) -> Projection:
       >>> project = mu2_optax.per_tensor(mu2_optax.onto_l2_ball(1.0))
       >>> project({"a": jnp.array([3.0, 4.0]), "b": jnp.array(0.5)})
       {'a': Array([0.6, 0.8], dtype=float32), 'b': Array(0.5, dtype=float32)}
-
-    References:
-      The authors' experiments project each weight and bias on a ball of its own: Dahan and Levy,
-      `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     check_callable("projection", projection, "mu2_optax.onto_l2_ball(1.0)")
     return lambda tree: jax.tree.map(projection, tree)
@@ -77,7 +73,7 @@ def onto_l2_ball(radius: Any, center: Any = None) -> Projection:
 
     def project(tree: Any) -> Any:
         c = cast_like(center, tree)
-        return add(c, optax.projections.projection_l2_ball(subtract(tree, c), radius))
+        return add(c, optax.projections.projection_l2_ball(optax.tree.sub(tree, c), radius))
 
     return project
 
@@ -103,10 +99,6 @@ def projected(
       >>> updates, state = tx.update(jnp.array([-3.0, 4.0]), tx.init(params), params)
       >>> optax.apply_updates(params, updates)
       Array([ 0.6, -0.8], dtype=float32)
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025: the baselines of the convex experiments
     """
     check_transform("inner", inner)
     inner = optax.with_extra_args_support(inner)
@@ -117,7 +109,7 @@ def projected(
         step, state = inner.update(updates, state, params, **extra_args)
         check_like("the step of `inner`", step, params, "A learning rate is a single number.")
         x = widened(params)
-        return cast_like(subtract(project(add(x, widened(step))), x), params), state
+        return cast_like(optax.tree.sub(project(add(x, widened(step))), x), params), state
 
     return optax.GradientTransformationExtraArgs(inner.init, update)
 

@@ -6,6 +6,7 @@ sample.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
@@ -30,7 +31,7 @@ from mu2_optax._checks import (
     check_transform,
     check_whole,
 )
-from mu2_optax._sharding import device_mean, varying_along, varying_axes
+from mu2_optax._sharding import AxisName, axes_of, device_mean, varying_along, varying_axes
 from mu2_optax._trees import add, cast_like, concatenated, mean_of_two, wide_zeros, widened
 from mu2_optax._types import Tree
 
@@ -44,20 +45,21 @@ Evaluate: TypeAlias = Callable[[Any, Any], tuple[Any, Any, Any]]
 
 
 def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, caller: str) -> Any:
-    """The gradient at ``point`` on ``batch``, checked; ``point`` is seen in the params' dtypes."""
+    """The gradient at ``point`` on ``batch``, checked; ``point`` is cast to the params' dtypes."""
     if grad_fn is None or batch is None:
         missing = "`grad_fn`" if grad_fn is None else "`batch`"
         raise ValueError(
             f"`{caller}` evaluates the gradient again on the same batch, but {missing} was not "
-            "given: call `tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)` (with "
-            "`batch=()` for a loss that takes no data). Flax's own TrainState keeps both to "
-            "itself; use `mu2_optax.linen.TrainState`."
+            "given: call `tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)`, where "
+            "`grads` is `grad_fn(params, batch)` (and `batch=()` for a loss that takes no data). "
+            + _who_gives_both(params)
         )
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
     check_whole(params)
     try:
         grads = grad_fn(cast_like(point, params), batch)
     except Exception as error:
+        _check_two_arguments(grad_fn, point, batch, error)
         nones = any(leaf is None for leaf in jax.tree.leaves(params, is_leaf=lambda a: a is None))
         if nones and isinstance(error, AttributeError | TypeError):
             raise TypeError(
@@ -76,12 +78,44 @@ def gradient_at(point: Any, params: Any, grad_fn: GradFn | None, batch: Any, cal
     return grads
 
 
+def _who_gives_both(params: Any) -> str:
+    """Where ``grad_fn`` and ``batch`` come from, in the framework of these params."""
+    if type(params).__module__.startswith("flax.nnx"):
+        return (
+            "In NNX, `loss, grads, again = mu2_optax.nnx.value_and_grad(loss_fn)(model, ...)` "
+            "gives both, for `optimizer.update(model, grads, **again)`."
+        )
+    return (
+        "`loss, grads, again = mu2_optax.value_and_grad(loss_fn)(params, ...)` gives both, for "
+        "`tx.update(grads, state, params, **again)`. Flax's own TrainState does not pass them on: "
+        "use `mu2_optax.linen.TrainState`."
+    )
+
+
+def _check_two_arguments(grad_fn: GradFn, point: Any, batch: Any, error: Exception) -> None:
+    """Raises if ``grad_fn`` has failed because it cannot be called with two arguments."""
+    try:
+        signature = inspect.signature(grad_fn)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(point, batch)
+    except TypeError as reason:
+        names = ", ".join(signature.parameters)
+        raise TypeError(
+            f"`grad_fn` must be a function of (params, batch), got one of ({names}), which "
+            f"cannot be called so: {reason}; put all data into one `batch`: "
+            "`grad_fn = lambda params, batch: jax.grad(loss)(params, *batch)`, or use "
+            "`mu2_optax.value_and_grad(loss)`, which takes any arguments."
+        ) from error
+
+
 def value_and_grad(
     loss_fn: Callable[..., Any],
     *,
     has_aux: bool = False,
     accumulate: bool = False,
-    axis_name: str | None = None,
+    axis_name: AxisName | None = None,
     part: Part | None = None,
 ) -> ValueAndGrad:
     r"""``jax.value_and_grad`` that can be evaluated again on the same sample.
@@ -100,15 +134,18 @@ def value_and_grad(
       accumulate: Whether every array among the other arguments has a leading axis that counts
         microbatches (one key for each, too). They are evaluated one after another, in the memory
         of one. The loss and the gradients are means; auxiliary data keep the leading axis.
-      axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one.
-        The loss and the gradients are then means over its devices, in every evaluation; auxiliary
-        data are those of each device. A ``pmean`` of the gradients after that changes nothing.
-      part: The samples that the further evaluations are taken on: a share in (0, 1] of the leading
-        axis of every array among the other arguments (its first samples; arrays without axes, such
-        as a key, belong to all of them), or a function of the other arguments that returns a tuple
-        of those of the part. The value and ``grads`` are those of the whole batch. A step then
-        costs 1 + 2s gradients for a share s, and with ``accumulate``, where the part is the first
-        microbatches and is added up once, 1 + s. The optimizer needs no ``part``.
+      axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one,
+        or a tuple of axes. The loss and the gradients are then means over its devices, in every
+        evaluation; auxiliary data are those of each device. A ``pmean`` of the gradients after that
+        changes nothing; without ``axis_name`` it would reach only one of the gradients of a step,
+        and the devices would drift apart.
+      part: The samples to use in the further evaluations: a share in (0, 1] of the leading axis of
+        every array among the other arguments (its first samples; arrays without axes, such as a
+        key, belong to all of them), or a function of the other arguments that returns them for the
+        part, as a tuple. The loss must be a mean over samples, not a sum. The value and ``grads``
+        are those of the whole batch. A step then costs 1 + 2s gradients for a share s, and 1 + s
+        with ``accumulate``, where the part is the first microbatches. The optimizer needs no
+        ``part``.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
@@ -131,15 +168,11 @@ def value_and_grad(
       >>> params, state, loss, aux = step(params, tx.init(params), jnp.array([2.0, 4.0]))
       >>> float(loss), float(aux["worst"])
       (5.0, 3.0)
-
-    References:
-      JAX, `jax.value_and_grad
-      <https://docs.jax.dev/en/latest/_autosummary/jax.value_and_grad.html>`_
     """
     check_callable("loss_fn", loss_fn, "loss_fn(params, batch)")
     check_part("part", part)
     first = jax.value_and_grad(loss_fn, has_aux=has_aux)
-    axes = () if axis_name is None else (axis_name,)
+    axes = axes_of(axis_name)
 
     def once(point: Any, nothing: Any, sample: Any) -> tuple[Any, Any, Any]:
         args, kwargs = sample
@@ -186,8 +219,8 @@ def accumulate(grad_fn: GradFn) -> GradFn:
     .. math:: \bar g(x, z) = \frac1k \sum_{i=1}^k g(x, z_i)
 
     Use the result for *both* evaluations of a step: as the gradient and as ``grad_fn``.
-    ``optax.MultiSteps`` around these transforms would be silently wrong, because it shows
-    ``grad_fn`` the last microbatch alone.
+    ``optax.MultiSteps`` around these transforms would be silently wrong, because it evaluates
+    ``grad_fn`` on the last microbatch alone.
 
     Args:
       grad_fn: A function of (params, batch); any tree of means may be its result. The mean of
@@ -204,10 +237,6 @@ def accumulate(grad_fn: GradFn) -> GradFn:
       >>> in_two = mu2_optax.accumulate(grad_fn)(0.0, big_batch.reshape(2, 4))
       >>> float(in_two) == float(grad_fn(0.0, big_batch))
       True
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025: the correction needs both gradients on one sample
     """
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
 
@@ -244,10 +273,6 @@ def grad_pair(
       >>> state = tx.init(params)
       >>> grads, prev_grads = pair(params, state.x, 3.0)
       >>> updates, state = tx.update(grads, state, params, prev_grads=prev_grads)
-
-    References:
-      Cutkosky and Orabona, `Momentum-Based Variance Reduction in Non-Convex SGD
-      <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
     check_choice("how", how, ("sequential", "vmap"))
@@ -264,7 +289,7 @@ def grad_pair(
 
 
 def bind(tx: optax.GradientTransformation, **extra_args: Any) -> optax.GradientTransformation:
-    """A transform that needs no extra args, because they are given here.
+    """Gives a transform its extra args, so that ``update`` needs none.
 
     For wrappers that do not pass extra args on, such as ``optax.lookahead``. Inside a jitted step,
     bind in the step itself: ``batch`` is then an ordinary traced value.
@@ -282,10 +307,6 @@ def bind(tx: optax.GradientTransformation, **extra_args: Any) -> optax.GradientT
       >>> tx = mu2_optax.bind(mu2_optax.mu2_sgd(0.1), grad_fn=grad_fn, batch=3.0)
       >>> params = jnp.array(1.0)
       >>> updates, state = tx.update(grad_fn(params, 3.0), tx.init(params), params)
-
-    References:
-      Optax, `GradientTransformationExtraArgs
-      <https://optax.readthedocs.io/en/latest/api/transformations.html>`_
     """
     check_transform("tx", tx)
     update = optax.with_extra_args_support(tx).update
@@ -325,6 +346,6 @@ def scan_microbatches(evaluate: Evaluate, carried: Any, batches: Any) -> tuple[A
 
 
 def _mean(count: int, total: jax.Array, one: jax.ShapeDtypeStruct) -> jax.Array:
-    """The mean in the dtype of one microbatch; that of integers is none."""
+    """The mean, in the dtype of one microbatch; the mean of integers stays a float."""
     mean = total / count
     return mean.astype(one.dtype) if jnp.issubdtype(one.dtype, jnp.inexact) else mean

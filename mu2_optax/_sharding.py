@@ -1,11 +1,11 @@
 """What the type of an array says about devices: an explicit sharding, and manual axes.
 
-On a mesh with explicit axes the type of an array has its sharding, and inside ``jax.shard_map`` the
-axes along which it varies; a loop needs both to stay as they are.
+On a mesh with explicit axes the type of an array includes its sharding, and inside
+``jax.shard_map`` the axes along which it varies; a loop must change neither.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, TypeAlias
 
 import jax
 from jax.sharding import AxisType, NamedSharding
@@ -20,9 +20,10 @@ def explicit_sharding(array: Any) -> NamedSharding | None:
 
 
 def left_to_partitioner(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function from a tree to one of the same shapes, where the mesh has explicit axes too.
+    """``function``, which keeps the shapes of a tree, made to run on explicit axes too.
 
-    Raveling a tree and factoring a matrix mix its axes, and have no sharding of their own to name.
+    Raveling a tree and factoring a matrix mix axes, so that JAX cannot tell how the result is
+    sharded: here it is sharded as the argument is.
     """
 
     def called(tree: Any) -> Any:
@@ -36,7 +37,7 @@ def left_to_partitioner(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def varying_axes(array: Any) -> frozenset[str]:
-    """The axes of a ``jax.shard_map`` along which an array varies, or what a shape stands for."""
+    """The axes of a ``jax.shard_map`` along which an array, or one of this shape, varies."""
     kind = array if isinstance(array, jax.ShapeDtypeStruct) else jax.typeof(array)
     manual = getattr(kind, "manual_axis_type", None)  # since JAX 0.10
     axes = getattr(kind, "vma", None) if manual is None else manual.varying
@@ -58,6 +59,33 @@ def varying_along(tree: Any, axes: Any) -> Any:
     return jax.tree.map(mark, tree)
 
 
-def device_mean(tree: Any, axis_name: str | None) -> Any:
+AxisName: TypeAlias = Hashable | tuple[Hashable, ...]
+"""An axis of a ``jax.shard_map`` or ``jax.pmap``, or several."""
+
+
+def axes_of(axis_name: AxisName | None) -> tuple[Any, ...]:
+    """The axes as a tuple."""
+    if axis_name is None:
+        return ()
+    return axis_name if isinstance(axis_name, tuple) else (axis_name,)
+
+
+def device_mean(tree: Any, axis_name: AxisName | None) -> Any:
     """The mean of each leaf over the devices of an axis; without an axis, ``tree`` as it is."""
     return tree if axis_name is None else jax.lax.pmean(tree, axis_name)
+
+
+def check_reduced(grads: Any, further: Any) -> None:
+    """Requires the further gradients of a step to be reduced over devices as the first one is.
+
+    Only ``jax.shard_map`` with its default ``check_vma=True`` can tell; elsewhere this passes.
+    """
+    for first, other in zip(jax.tree.leaves(grads), jax.tree.leaves(further), strict=True):
+        axes = sorted(map(str, varying_axes(other) - varying_axes(first)))
+        if axes:
+            raise ValueError(
+                "`grad_fn(params, batch)` must be the same on all devices where `grads` is, got "
+                f"gradients that vary along the axis {', '.join(map(repr, axes))}: a mean over "
+                "devices after `grad_fn` reaches only one of the gradients of a step. Put it "
+                "inside: `mu2_optax.value_and_grad(loss_fn, axis_name=...)` gives such a `grad_fn`."
+            )

@@ -1,4 +1,4 @@
-"""Trees and their dtypes: what a state stores, and what goes back to the params.
+"""Trees and their dtypes: those of states, and those of updates.
 
 States are never narrower than float32 unless the user says so, arithmetic is never narrower than
 float32 at all, and updates come back in the dtype of the params.
@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from mu2_optax._sharding import explicit_sharding, varying_along, varying_axes
 
@@ -30,7 +31,7 @@ def stored_zeros(params: Any, state_dtype: Any) -> Any:
 
 
 def wide_zeros(shapes: Any) -> Any:
-    """Zeros to sum arrays of these shapes in, at least in float32, and placed as they are."""
+    """Zeros to sum such arrays in: of these shapes and shardings, and at least in float32."""
 
     def zeros(s: Any) -> jax.Array:
         dtype = _promoted(s.dtype, jnp.float32)
@@ -41,14 +42,27 @@ def wide_zeros(shapes: Any) -> Any:
 
 
 def stored_average(params: Any, state_dtype: Any) -> Any:
-    """A copy of ``params`` if some leaf is narrower than its state, otherwise ``None``.
+    """Copies of the leaves that are narrower than their state, None for the others.
 
     An average moves by about 2/t of its distance at step t; after a few hundred steps that is below
-    the last place of a bfloat16 number, and an average kept in params alone would stall.
+    the last place of a bfloat16 number, and an average kept in params alone would stall. If no leaf
+    is narrow, the result is None.
     """
-    leaves = jax.tree.leaves(params)
-    narrow = any(_stored_dtype(p, state_dtype, True) != jnp.result_type(p) for p in leaves)
-    return stored_copy(params, state_dtype, exact=True) if narrow else None
+
+    def copied(p: Any) -> Any:
+        dtype = _stored_dtype(p, state_dtype, True)
+        return None if dtype == jnp.result_type(p) else jnp.array(p, dtype, copy=True)
+
+    stored = [copied(p) for p in jax.tree.leaves(params)]
+    if all(leaf is None for leaf in stored):
+        return None
+    return jax.tree.unflatten(jax.tree.structure(params), stored)
+
+
+def leaves_like(params: Any, tree: Any) -> list[Any]:
+    """What ``tree`` has where ``params`` has a leaf: a leaf, None or a masked node."""
+    structure: Any = jax.tree.structure(params)
+    return list(structure.flatten_up_to(tree))
 
 
 def refined(params: Any, stored: Any) -> Any:
@@ -60,7 +74,9 @@ def refined(params: Any, stored: Any) -> Any:
     if stored is None:
         return params
 
-    def refine(p: jax.Array, x: jax.Array) -> jax.Array:
+    def refine(p: jax.Array, x: jax.Array | None) -> jax.Array:
+        if x is None:
+            return p
         p_wide = jnp.asarray(p).astype(x.dtype)
         return jnp.where(p_wide == rounded(x, jnp.result_type(p)), x, p_wide)
 
@@ -70,12 +86,19 @@ def refined(params: Any, stored: Any) -> Any:
 def rounded(x: jax.Array, dtype: Any) -> jax.Array:
     """``x`` in its own dtype, rounded to a narrower one.
 
-    XLA may drop two conversions that undo each other, and with them the rounding.
+    A cast there and back will not do, because XLA may drop both casts. Its ``reduce_precision``
+    flushes everything below the smallest normal number (6e-5 in float16) to zero, so such numbers
+    are rounded separately.
     """
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return x.astype(dtype).astype(x.dtype)
     narrow = jnp.finfo(dtype)
-    return jax.lax.reduce_precision(x, narrow.nexp, narrow.nmant)
+    normal = jax.lax.reduce_precision(x, narrow.nexp, narrow.nmant)
+    if narrow.nexp == jnp.finfo(x.dtype).nexp:
+        return normal
+    finest = jnp.asarray(float(narrow.smallest_subnormal), x.dtype)
+    below = jnp.round(x / finest) * finest
+    return jnp.where(jnp.abs(x) < float(narrow.smallest_normal), below, normal)
 
 
 def widened(tree: Any) -> Any:
@@ -96,12 +119,12 @@ def copied_like(tree: Any, reference: Any) -> Any:
 
 
 def after(other: Any, tree: Any, never: jax.Array) -> Any:
-    """``tree``, to be computed or stored when ``other`` and ``never`` are known.
+    """``tree``, which XLA computes or stores only once ``other`` is known.
 
-    It is ``other`` where ``never`` is true, which never is. A copy into a state that is donated has
-    no order for XLA beside those who still read what was there, nor has an update of params beside
-    those who copy them: on a CPU it then makes copies of both, and a step takes up to twice the
-    time where the state's traffic decides. A choice is computed in order.
+    The result would be ``other`` if ``never`` were true: it never is, but XLA does not know that.
+    Without this order, XLA on a CPU does not know that the old value of a donated state is read
+    before the new one is stored, or that params are copied before they are updated. It then makes
+    copies of both, and a step that is bound by memory traffic takes up to twice as long.
     """
     return jax.tree.map(lambda a, o: jax.lax.select(never, o.astype(a.dtype), a), tree, other)
 
@@ -125,15 +148,11 @@ def concatenated(a: Any, b: Any) -> Any:
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), a, b)
 
 
-def squared_norms(tree: Any) -> jax.Array:
-    """The squared L2 norm of each leaf, as a vector in the order of the leaves."""
-    return gathered([jnp.sum(jnp.real(a * jnp.conj(a))) for a in jax.tree.leaves(tree)])
-
-
 def inner_product(a: Any, b: Any) -> jax.Array:
     """The real inner product of two trees, at least in float32.
 
-    Leaf by leaf and without a reshape, which a leaf that is sharded on an explicit mesh has not.
+    It goes leaf by leaf and does not reshape, which leaves that are sharded on an explicit mesh do
+    not allow.
     """
     product = lambda a, b: jnp.sum(jnp.real(jnp.conj(a) * b)).astype(float)
     return jnp.sum(gathered(jax.tree.map(product, widened(a), widened(b))))
@@ -144,8 +163,29 @@ def inverse_or_zero(norm: jax.Array) -> jax.Array:
     return jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
 
 
+def over_size(tree: Any) -> tuple[jax.Array, Any]:
+    """A fourth of the largest absolute value in a tree, and the tree divided by it.
+
+    The norm of such a tree neither over- nor underflows. It is a fourth because XLA multiplies by
+    the inverse, and the inverse of the largest floats is flushed to 0. Without the barrier, XLA
+    squares a constant tree and the inverse separately.
+    """
+    tree = jax.lax.optimization_barrier(tree)
+    tiny = max((float(jnp.finfo(a.dtype).tiny) for a in jax.tree.leaves(tree)), default=1.0)
+    of_leaf = lambda a: jnp.max(jnp.abs(a), initial=0).astype(float)
+    largest = jnp.max(gathered(jax.tree.map(of_leaf, tree)), initial=0)
+    size = jnp.where(largest == 0, 1, jnp.maximum(largest / 4, tiny))
+    return size, scaled(1 / size, tree)
+
+
+def norm(tree: Any) -> jax.Array:
+    """The L2 norm of a tree, at least in float32, even where its square over- or underflows."""
+    size, units = over_size(widened(tree))
+    return size * jnp.asarray(optax.tree.norm(units)).astype(size.dtype)
+
+
 def gathered(scalars: Any) -> jax.Array:
-    """The leaves of a tree of scalars as one vector, to be reduced to what every leaf then reads.
+    """The leaves of a tree of scalars as one vector, to be reduced to one number that many read.
 
     Without the barrier, XLA writes the reduction of n scalars as a chain of n operations, and on a
     CPU it repeats such a chain in each of the n leaves that read the result: the time to compile
@@ -156,13 +196,8 @@ def gathered(scalars: Any) -> jax.Array:
 
 
 def add(a: Any, b: Any) -> Any:
-    """``a + b``, leaf by leaf."""
+    """``a + b``, leaf by leaf; ``optax.tree.add`` computes ``0 + a + b``, which loses −0."""
     return jax.tree.map(jnp.add, a, b)
-
-
-def subtract(a: Any, b: Any) -> Any:
-    """``a - b``, leaf by leaf."""
-    return jax.tree.map(jnp.subtract, a, b)
 
 
 def _wide(leaf: Any) -> Any:
@@ -191,6 +226,6 @@ def _stored_dtype(leaf: Any, state_dtype: Any, exact: bool) -> Any:
 
 
 def _promoted(a: Any, b: Any) -> Any:
-    """The dtype that holds both, also where JAX is told to promote nothing by itself."""
+    """The dtype that holds both, even where JAX is set to promote nothing by itself."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(a, b)

@@ -12,7 +12,7 @@ State = TypeVar("State")
 if TYPE_CHECKING:
 
     class Transform(optax.GradientTransformationExtraArgs, Generic[State]):
-        """A transform of Optax of which a type checker knows the state."""
+        """Optax's transform, with a state that type checkers know."""
 
         def init(self, params: Tree) -> State:
             """The state before the first step."""
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
 
     class Transform:
-        """At run time there is Optax's own class alone."""
+        """At run time, it is Optax's own class."""
 
         def __class_getitem__(cls, state: type) -> type:
             """What the functions really return."""

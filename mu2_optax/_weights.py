@@ -1,8 +1,8 @@
 r"""Weights that change with time: α, β and γ.
 
-A weight is a number, a schedule (a function of the step count), or an object with a memory: what it
-has summed or measured so far. :class:`Weight` is the one form that all of them take here, and the
-state of a transform holds the memory.
+A weight is a number, a schedule (a function of the step count), or an object with a memory of what
+it has summed or measured so far. Here all of them become a :class:`Weight`, and the state of a
+transform holds the memory.
 
 Time is converted here and nowhere else: Optax counts start at 0 and the paper's t at 1, so a
 schedule called with ``count`` gives the weight of step t = count + 1.
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     Attributes:
       grads: The gradient at the new point.
       prev_grads: The gradient at the previous point, on the same sample.
-      d: The estimate there.
+      d: The estimate at the previous point.
       share: How much of the batch these two gradients were taken on.
     """
 
@@ -47,7 +47,7 @@ class Seen(NamedTuple):
 
 @runtime_checkable
 class Weight(Protocol):
-    """A weight with a memory."""
+    """A weight with a memory, to implement for a β or γ of your own."""
 
     def first(self, params: Tree) -> Any:
         """The memory at count 0; None if there is nothing to remember."""
@@ -83,8 +83,11 @@ class WeightRatio:
 
     .. math:: r_1 = 1, \qquad r_{t+1} = 1 + r_t\,\alpha_t/\alpha_{t+1}, \qquad \gamma_t = 1/r_t .
 
-    A weight of zero gives :math:`\gamma_t = 0` and leaves the sum as it is; before the first
-    positive weight, :math:`\gamma_t = 1`. It is the ``gamma`` of :func:`weighted_momentum`.
+    A weight of zero, or one so small that its ratio to the sum underflows, gives :math:`\gamma_t =
+    0` and leaves the sum as it is; before the first positive weight, :math:`\gamma_t = 1`. A weight
+    above the largest float (:math:`1.5^{219}` in float32) is unknown, and :math:`\gamma` stays what
+    it was: for weights that grow by a constant factor it has long been constant. It is the
+    ``gamma`` of :func:`weighted_momentum`.
 
     Attributes:
       alpha: A schedule of weights that are not negative.
@@ -109,13 +112,13 @@ class WeightRatio:
                 "checkpoint."
             )
         alpha = weight_at(self.alpha, count)
-        positive = alpha > 0
-        ratio = 1 + memory.ratio * (memory.alpha / jnp.where(positive, alpha, 1))
-        gamma = jnp.where(positive, 1 / ratio, jnp.where(memory.ratio == 0, 1, 0))
-        return gamma, RatioMemory(
-            ratio=jnp.where(positive, ratio, memory.ratio),
-            alpha=jnp.where(positive, alpha, memory.alpha),
-        )
+        ratio = 1 + memory.ratio * (memory.alpha / jnp.where(alpha > 0, alpha, 1))
+        counts = (alpha > 0) & jnp.isfinite(alpha) & jnp.isfinite(ratio)
+        ratio = jnp.where(counts, ratio, memory.ratio)
+        last = jnp.where(counts, alpha, memory.alpha)
+        gamma = jnp.where(counts | jnp.isinf(alpha), 1 / jnp.where(ratio > 0, ratio, 1), 0)
+        gamma = jnp.where(ratio == 0, 1, gamma)
+        return jnp.where(jnp.isnan(alpha), alpha, gamma), RatioMemory(ratio, last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,9 +153,16 @@ def as_schedule(value: ScalarOrSchedule) -> Schedule:
     return value if callable(value) else optax.constant_schedule(value)
 
 
-def weight_at(schedule: Schedule, count: jax.Array) -> jax.Array:
-    """The value of a schedule in full precision, whatever dtype it was given in."""
-    value = schedule(count)
+def weight_at(schedule: Schedule, count: Any) -> jax.Array:
+    """The value of a schedule in full precision, whatever dtype it was given in.
+
+    The schedule is called with a float, because integers wrap around silently (``(count + 1) ** 3``
+    after 1,289 steps); with an integer only if it needs one, as a table does.
+    """
+    try:
+        value = schedule(jnp.asarray(count).astype(float))
+    except (TypeError, IndexError):
+        value = schedule(count)
     check_single("the value of a schedule", value)
     return jnp.asarray(value).astype(float)
 

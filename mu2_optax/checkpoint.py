@@ -1,6 +1,7 @@
-"""Flax's bytes, read back into the very optimizer and model that wrote them, and damage found."""
+"""Checkpoints: Flax's bytes of another optimizer or model are refused, and damage is found."""
 
 import math
+import zlib
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 try:
     from flax import serialization
 except ImportError as error:
-    raise ImportError("`mu2_optax.checkpoint` needs Flax: install the extra `flax`") from error
+    raise ImportError("`mu2_optax.checkpoint` needs Flax: `pip install flax`") from error
 
 __all__ = [
     "Sealed",
@@ -21,9 +22,11 @@ __all__ = [
 
 Tree = TypeVar("Tree")
 
+_OF_64_BITS = ("float64", "int64", "uint64", "complex128")
+
 
 class Sealed(NamedTuple, Generic[Tree]):
-    """A tree to be stored, and what :func:`unseal` knows it by.
+    """A tree to be stored, with the checksums that :func:`unseal` compares.
 
     Attributes:
       tree: The tree.
@@ -37,12 +40,13 @@ class Sealed(NamedTuple, Generic[Tree]):
 def seal(tree: Tree) -> Sealed[Tree]:
     r"""Adds checksums to a tree before it is stored, with whichever library stores it.
 
-    .. math:: s = \sum_i (2 i + 1)\, b_i \bmod 2^{32}
+    .. math:: s = \sum_i h(b_i + i\varphi) + c \bmod 2^{32}
 
-    Here :math:`b_i` are the bits of the numbers of a leaf, in words of at most 32. A bit that flips
-    always changes the sum. Plain arrays in a file have no checksum: neither Flax's bytes nor
-    Orbax notice a bit that has flipped there. The sums are computed where the arrays are, also if
-    they are sharded.
+    Here :math:`b_i` are the bits of the numbers of a leaf, in words of at most 32, h mixes the bits
+    of a word, and c is the CRC-32 of the shape. A change within one word always changes the sum; of
+    other changes one in four billion does not. Plain arrays in a file have no checksum: neither
+    Flax's bytes nor Orbax notice a bit that has flipped there. The sums are computed where the
+    arrays are, even if they are sharded.
 
     Args:
       tree: Arrays, such as a train state.
@@ -57,18 +61,17 @@ def seal(tree: Tree) -> Sealed[Tree]:
       [1.0, 1.0, 1.0]
 
     References:
-      J. G. Fletcher, `An arithmetic checksum for serial transmissions
-      <https://doi.org/10.1109/TCOM.1982.1095369>`_, 1982
+      Appleby, `MurmurHash3 <https://github.com/aappleby/smhasher>`_, 2011, for h
     """
-    leaves = jax.tree.leaves(tree)
-    return Sealed(tree, jnp.stack([_checksum(leaf) for leaf in leaves]))
+    sums = [_checksum(_in_words(leaf)) + _of_shape(leaf) for leaf in jax.tree.leaves(tree)]
+    return Sealed(tree, jnp.stack(sums) if sums else jnp.zeros(0, jnp.uint32))
 
 
 def unseal(sealed: Sealed[Tree], source: Any = "the checkpoint") -> Tree:
     """Requires a restored tree to be the one that was saved, to the last bit.
 
     Args:
-      sealed: What was restored in the place of what :func:`seal` gave.
+      sealed: What was restored of the result of :func:`seal`.
       source: The file or folder that it came from, for the error.
 
     Returns:
@@ -83,9 +86,6 @@ def unseal(sealed: Sealed[Tree], source: Any = "the checkpoint") -> Tree:
       >>> mu2_optax.checkpoint.unseal(damaged, "run/7")  # doctest: +ELLIPSIS
       Traceback (most recent call last):
       ValueError: run/7 is damaged: its first leaf that is not what was saved is at the root; ...
-
-    References:
-      :func:`seal`
     """
     expected, found = np.asarray(sealed.sums), np.asarray(seal(sealed.tree).sums)
     if expected.shape != found.shape:
@@ -106,7 +106,7 @@ def unseal(sealed: Sealed[Tree], source: Any = "the checkpoint") -> Tree:
 def from_bytes(target: Tree, encoded: bytes, source: Any = "`encoded`") -> Tree:
     """``flax.serialization.from_bytes``, refusing bytes of another optimizer or another model.
 
-    Flax's own compares names and not shapes or dtypes, and fills a field that is None in
+    Flax's own compares names, but not shapes or dtypes, and fills a field that is None in
     ``target`` with whatever was stored; a run would then go on from a state that is not its own.
     Orbax, restoring into an abstract target, compares structures and shapes itself.
 
@@ -120,8 +120,8 @@ def from_bytes(target: Tree, encoded: bytes, source: Any = "`encoded`") -> Tree:
       The stored tree, bit for bit.
 
     Raises:
-      ValueError: If the bytes are cut off, or do not hold such a tree. A number in them that has
-        changed is not seen, unless the tree was sealed: :func:`seal`.
+      ValueError: If the bytes are cut off, or do not hold such a tree. A number that has changed
+        goes unnoticed, unless the tree was sealed: see :func:`seal`.
 
     Examples:
       >>> import jax.numpy as jnp, mu2_optax, mu2_optax.checkpoint
@@ -129,14 +129,10 @@ def from_bytes(target: Tree, encoded: bytes, source: Any = "`encoded`") -> Tree:
       >>> state = mu2_optax.mu2_sgd(0.1).init(jnp.ones(3))
       >>> encoded = serialization.to_bytes(state)
       >>> state = mu2_optax.checkpoint.from_bytes(state, encoded)
-
-    References:
-      Flax, `serialization
-      <https://flax.readthedocs.io/en/latest/api_reference/flax.serialization.html>`_
     """
     try:
         stored = serialization.msgpack_restore(encoded)
-    except Exception as error:  # whichever of msgpack's, of NumPy's and of Flax's own
+    except Exception as error:  # msgpack, NumPy and Flax each raise their own
         raise ValueError(
             f"{source} must be what `flax.serialization.to_bytes` gave ({error}); it is cut off, "
             "damaged or something else."
@@ -171,21 +167,37 @@ def _difference(stored: dict[str, str], expected: dict[str, str]) -> str:
     return ""
 
 
+def _of_shape(leaf: Any) -> jax.Array:
+    """The CRC-32 of a shape as it is written."""
+    return jnp.uint32(zlib.crc32(repr(np.shape(leaf)).encode()))
+
+
+def _in_words(leaf: Any) -> Any:
+    """A leaf as it is, but 64-bit numbers of NumPy, which JAX would round, as 32-bit words."""
+    if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.name in _OF_64_BITS:
+        return np.frombuffer(np.ascontiguousarray(leaf).tobytes(), np.uint32)
+    return leaf
+
+
 @jax.jit
 def _checksum(leaf: Any) -> jax.Array:
-    """The sum of a leaf's words, each times an odd number of its own, modulo 2³²."""
+    """The sum of a leaf's words, mixed with their places, modulo 2³²."""
     leaf = jnp.asarray(leaf)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         leaf = jax.random.key_data(leaf)
-    if jnp.iscomplexobj(leaf):
-        return _checksum(leaf.real) + 3 * _checksum(leaf.imag)
+    if jnp.iscomplexobj(leaf):  # as it lies in memory
+        leaf = jnp.stack([leaf.real, leaf.imag], axis=-1)
     if leaf.dtype == bool:
         leaf = leaf.astype(jnp.uint8)
-    width = min(leaf.dtype.itemsize, 4)  # of numbers of 8 bytes the last axis has both halves
-    words = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{8 * width}")).astype(jnp.uint32)
+    kind = jnp.finfo if jnp.issubdtype(leaf.dtype, jnp.floating) else jnp.iinfo
+    bits = min(kind(leaf.dtype).bits, 32)  # the halves of 64-bit numbers are a last axis
+    words = jax.lax.bitcast_convert_type(leaf, jnp.dtype(f"uint{bits}")).astype(jnp.uint32)
     index = jnp.zeros([], jnp.uint32)
-    for axis, size in enumerate(words.shape):  # counted without a reshape, which would gather
+    for axis, size in enumerate(words.shape):  # a reshape would gather the leaf
         step = math.prod(words.shape[axis + 1 :]) % 2**32
         counted = jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
         index = index + jnp.uint32(step) * counted if size else index
-    return jnp.sum((2 * index + 1) * words, dtype=jnp.uint32)
+    mixed = words + jnp.uint32(0x9E3779B9) * index
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        mixed = (mixed ^ (mixed >> shift)) * jnp.uint32(factor)
+    return jnp.sum(mixed, dtype=jnp.uint32)

@@ -89,7 +89,7 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
     larger β then forgets faster.
 
     Both evaluations see the same ``batch``; whatever is random in the operator must be a part of
-    it. Use it beside any optimizer, inside jit and scan.
+    it. Use it next to any optimizer, inside jit and scan.
 
     Args:
       operator: A function of (params, batch) that returns a tree of floating-point arrays.

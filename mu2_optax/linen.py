@@ -8,8 +8,9 @@ Two lines change::
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,23 +18,29 @@ import optax
 
 from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._checks import check_callable
+from mu2_optax._find import eval_params
 from mu2_optax._same_sample import GradFn, value_and_grad
+from mu2_optax._trees import mean_of_two
 
 try:
     from flax import linen
     from flax.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
     from flax.training import train_state
 except ImportError as error:
-    raise ImportError("`mu2_optax.linen` needs Flax: install the extra `flax`") from error
+    raise ImportError("`mu2_optax.linen` needs Flax: `pip install flax`") from error
 
 __all__ = [
     "TrainState",
+    "eval_state",
     "recalibrate",
     "value_and_grad",
 ]
 
 _EXTRA_ARGS = frozenset({"grad_fn", "batch", "prev_grads", "value", "grad", "value_fn"})
 """What goes to ``tx.update``: this library's extra args, and those of Optax's own transforms."""
+
+
+AnyTrainState = TypeVar("AnyTrainState", bound=train_state.TrainState)
 
 
 class TrainState(train_state.TrainState):
@@ -56,10 +63,6 @@ class TrainState(train_state.TrainState):
       ...     loss, grads, again = mu2_optax.linen.value_and_grad(loss_fn)(state.params)
       ...     return state.apply_gradients(grads=grads, **again), loss
       >>> state, loss = train_step(state, jnp.ones((8, 2)))
-
-    References:
-      Flax, `TrainState
-      <https://flax-linen.readthedocs.io/en/latest/api_reference/flax.training.html>`_
     """
 
     batch_stats: Any = None
@@ -102,8 +105,8 @@ class TrainState(train_state.TrainState):
 
         Returns:
           The state after the step. As in Flax, the collection of params that is overwritten with
-          its gradient (the scales of fp8 layers) is not the optimizer's; it is the same in every
-          evaluation of a step.
+          its gradient (the scales of fp8 layers) is not moved by the optimizer; it is the same in
+          every evaluation of a step.
         """
         fields = {field.name for field in dataclasses.fields(self)}
         unknown = sorted(kwargs.keys() - fields - _EXTRA_ARGS)
@@ -135,15 +138,49 @@ class TrainState(train_state.TrainState):
         )
 
 
+def eval_state(state: AnyTrainState) -> AnyTrainState:
+    r"""The train state at the average of the iterates, to evaluate, save and export.
+
+    .. math:: x = \frac{y - \lambda w}{1 - \lambda}
+
+    Here :math:`y` is ``state.params``, where gradients are taken; see
+    :func:`mu2_optax.eval_params`. Go on training with ``state``, not with what is returned.
+
+    Args:
+      state: Flax's train state, this module's, or another subclass of Flax's, with
+        :func:`mu2_optax.mu2_auto` or another optimizer that averages, in any chain or wrapper.
+
+    Returns:
+      The same state with :math:`x` as its ``params``. Batch statistics are still those of
+      :math:`y`: :func:`recalibrate` them where the model has a BatchNorm.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, mu2_optax, mu2_optax.linen
+      >>> from flax.training.train_state import TrainState
+      >>> params, tx = {"w": jnp.zeros(2)}, mu2_optax.mu2_auto()
+      >>> state = TrainState.create(apply_fn=None, params=params, tx=tx)
+      >>> loss_fn = lambda params: jnp.mean((params["w"] - 1) ** 2)
+      >>> for _ in range(100):
+      ...     state = state.apply_gradients(grads=jax.grad(loss_fn)(state.params))
+      >>> bool(loss_fn(mu2_optax.linen.eval_state(state).params) < 1e-3)
+      True
+    """
+    average = eval_params(state.opt_state, _optimized(state.params))
+    if _overwrites(state.params):
+        average = {**state.params, "params": average}
+    return state.replace(params=average)
+
+
 def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Iterable[Any]) -> Any:
     r"""The means of the statistics of every BatchNorm over ``batches``, at these params.
 
     .. math:: \mu = \frac1k \sum_{i=1}^k \mu(x; z_i), \qquad
       \sigma^2 = \frac1k \sum_{i=1}^k \sigma^2(x; z_i)
 
-    Here :math:`x` is the params, where the model is evaluated. The running statistics of training
-    trail behind them by about 1/(1 − momentum) steps; call this before evaluating a model that has
-    moved far in that time.
+    Here :math:`x` is the params, where the model is evaluated. For a BatchNorm that is called
+    several times on a batch, they are the means over its calls. The running statistics of training
+    lag by about 1/(1 − momentum) steps; call this before evaluating a model that has moved far in
+    that time.
 
     Args:
       forward: Runs the model on a batch in training mode and returns what ``apply`` returns, such
@@ -178,23 +215,26 @@ def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Ite
     @jax.jit
     def statistics(blank: Any, batch: Any) -> Any:
         updated: list[bool] = []
+        calls: Counter[tuple[str, ...]] = Counter()
 
-        def keep_last_batch(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        def keep_mean_over_calls(run: Any, args: Any, kwargs: Any, context: Any) -> Any:
             norm = context.module
             if not isinstance(norm, linen.BatchNorm) or context.method_name != "__call__":
                 return run(*args, **kwargs)
             before = _running(norm)
+            first = jax.tree.map(jnp.zeros_like, before)
+            if norm.is_mutable_collection("batch_stats"):
+                _put(norm, first)
             out = run(*args, **kwargs)
             after = _running(norm)
-            updated.append(after["mean"] is not before["mean"])
-            if updated[-1]:
-                m = norm.momentum  # after = m before + (1 - m) batch; before is 0, so this is exact
-                for name in after:
-                    batch_statistic = (after[name] - m * before[name]) / (1 - m)
-                    norm.put_variable("batch_stats", name, batch_statistic)
+            updated.append(all(after["mean"] is not old["mean"] for old in (first, before)))
+            if updated[-1]:  # after = m 0 + (1 - m) batch, so this is exact
+                calls[norm.path] += 1
+                batch_statistics = jax.tree.map(lambda a: a / (1 - norm.momentum), after)
+                _put(norm, mean_of_two(1 / calls[norm.path], batch_statistics, before))
             return out
 
-        with linen.intercept_methods(keep_last_batch):
+        with linen.intercept_methods(keep_mean_over_calls):
             result = forward(blank, batch)
         check_batch_norms_ran(updated)
         return result[1]["batch_stats"]
@@ -208,13 +248,18 @@ def _optimized(tree: Any) -> Any:
 
 
 def _overwrites(tree: Any) -> bool:
-    """Whether a tree holds what Flax overwrites with its gradient; it may be any tree at all."""
+    """Whether a tree, of any kind, holds what Flax overwrites with its gradient."""
     return isinstance(tree, Mapping) and OVERWRITE_WITH_GRADIENT in tree
 
 
 def _of_the_optimized(grad_fn: GradFn, params: Any) -> GradFn:
-    """``grad_fn`` as a function of the part that the optimizer moves; the rest is the sample's."""
+    """``grad_fn`` as a function of what the optimizer moves; the rest belongs to the sample."""
     return lambda point, batch: _optimized(grad_fn({**params, "params": point}, batch))
+
+
+def _put(norm: linen.BatchNorm, statistics: dict[str, Any]) -> None:
+    for name, value in statistics.items():
+        norm.put_variable("batch_stats", name, value)
 
 
 def _running(norm: linen.BatchNorm) -> dict[str, Any]:

@@ -7,6 +7,9 @@ Two lines change::
 """
 
 import functools
+import inspect
+import types
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -23,16 +26,18 @@ from mu2_optax._batches import (
     split_batch,
 )
 from mu2_optax._checks import check_callable
+from mu2_optax._find import eval_params
 from mu2_optax._same_sample import scan_microbatches
-from mu2_optax._sharding import device_mean, varying_along
+from mu2_optax._sharding import AxisName, axes_of, device_mean, varying_along
 from mu2_optax._trees import concatenated, mean_of_two
 
 try:
     from flax import nnx
 except ImportError as error:
-    raise ImportError("`mu2_optax.nnx` needs Flax: install the extra `flax`") from error
+    raise ImportError("`mu2_optax.nnx` needs Flax: `pip install flax`") from error
 
 __all__ = [
+    "eval_model",
     "recalibrate",
     "value_and_grad",
 ]
@@ -46,7 +51,7 @@ def value_and_grad(
     argnums: int | nnx.DiffState = 0,
     has_aux: bool = False,
     accumulate: bool = False,
-    axis_name: str | None = None,
+    axis_name: AxisName | None = None,
     part: Part | None = None,
 ) -> ValueAndGrad:
     r"""``nnx.value_and_grad`` that can be evaluated again on the same sample.
@@ -70,18 +75,14 @@ def value_and_grad(
         microbatches. They are evaluated one after another, in the memory of one, and modules and
         generators advance from each to the next. The loss and the gradients are means; auxiliary
         data keep the leading axis.
-      axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one.
-        The loss and the gradients are then means over its devices, in every evaluation; statistics
-        and auxiliary data are those of each device. A ``pmean`` of the gradients after that changes
-        nothing.
-      part: The samples that the further evaluations are taken on: a share in (0, 1] of the leading
-        axis of every array among the arguments (its first samples; statistics and generators
-        belong to all of them), or a function of the arguments other than the model that returns a
-        tuple of those of the part. The value and ``grads`` are those of the whole batch, and only
-        they update statistics; both evaluations of the part begin with the same statistics and
-        generators. BatchNorm normalises a part by the part's own statistics. A step costs 1 + 2s
-        gradients for a share s, and with ``accumulate``, where the part is the first microbatches
-        and is added up once, 1 + s. The optimizer needs no ``part``.
+      axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, or a tuple of
+        axes, as in :func:`mu2_optax.value_and_grad`. Statistics and auxiliary data are those of
+        each device.
+      part: The samples to use in the further evaluations, as in :func:`mu2_optax.value_and_grad`; a
+        function gets the arguments other than the model, in their order. Statistics and generators
+        belong to every sample: only the evaluation of the whole batch updates them, and both
+        evaluations of the part begin with the same ones. BatchNorm normalises a part by the part's
+        own statistics.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
@@ -103,18 +104,17 @@ def value_and_grad(
       ...     optimizer.update(model, grads, **again)
       ...     return loss
       >>> loss = train_step(model, optimizer, jnp.ones((8, 2)), nnx.Rngs(dropout=1))
-
-    References:
-      Flax, `nnx.value_and_grad
-      <https://flax.readthedocs.io/en/latest/api_reference/flax.nnx/transforms.html>`_
     """
     check_callable("loss_fn", loss_fn, "loss_fn(model, batch)")
     check_part("part", part)
     place, wrt = _differentiated(argnums)
-    axes = () if axis_name is None else (axis_name,)
+    axes = axes_of(axis_name)
     plain = not accumulate and axis_name is None  # then Flax's own makes the first evaluation
 
     def evaluate(*args: Any, **kwargs: Any) -> tuple[Any, Any, dict[str, Any]]:
+        if callable(part):  # it gets the data in their order, even if they are given by name
+            bound = inspect.signature(loss_fn).bind(*args, **kwargs)
+            args, kwargs = bound.args, bound.kwargs
         graphdef, *states = nnx.split((args, kwargs), wrt, nnx.Variable, ...)
         fixed, variables, arrays = (nnx.as_pure(state) for state in states)
         sample = (variables, arrays)
@@ -182,15 +182,51 @@ def value_and_grad(
     return evaluate
 
 
+def eval_model(model: nnx.M, optimizer: Any) -> nnx.M:
+    r"""The model at the average of the iterates, to evaluate, save and export.
+
+    .. math:: x = \frac{y - \lambda w}{1 - \lambda}
+
+    Here :math:`y` is the parameters of ``model``, where gradients are taken; see
+    :func:`mu2_optax.eval_params`. Go on training with ``model``, not with what is returned.
+
+    Args:
+      model: The model that is trained.
+      optimizer: Its ``nnx.Optimizer``, of :func:`mu2_optax.mu2_auto` or of another optimizer that
+        averages, in any chain or wrapper.
+
+    Returns:
+      A copy of the model with :math:`x` as its parameters. Everything else is as it is in
+      ``model``, in its mode and with its batch statistics, which are those of :math:`y`:
+      :func:`recalibrate` them where the model has a BatchNorm.
+
+    Examples:
+      >>> import jax.numpy as jnp, mu2_optax, mu2_optax.nnx
+      >>> from flax import nnx
+      >>> model = nnx.Linear(2, 1, rngs=nnx.Rngs(0))
+      >>> optimizer = nnx.Optimizer(model, mu2_optax.mu2_auto(), wrt=nnx.Param)
+      >>> def loss_fn(model):
+      ...     return jnp.mean((model(jnp.eye(2)) - 1) ** 2)
+      >>> for _ in range(100):
+      ...     _ = optimizer.update(model, nnx.grad(loss_fn)(model))
+      >>> bool(loss_fn(mu2_optax.nnx.eval_model(model, optimizer)) < 1e-3)
+      True
+    """
+    copy = nnx.clone(model)
+    nnx.update(copy, eval_params(optimizer, nnx.state(copy, optimizer.wrt)))
+    return copy
+
+
 def recalibrate(forward: Callable[[Any, Any], Any], model: Any, batches: Iterable[Any]) -> None:
     r"""Sets the statistics of every BatchNorm to their means over ``batches``, at these params.
 
     .. math:: \mu = \frac1k \sum_{i=1}^k \mu(x; z_i), \qquad
       \sigma^2 = \frac1k \sum_{i=1}^k \sigma^2(x; z_i)
 
-    Here :math:`x` is the params, where the model is evaluated. The running statistics of training
-    trail behind them by about 1/(1 − momentum) steps; call this before evaluating a model that has
-    moved far in that time.
+    Here :math:`x` is the params, where the model is evaluated. For a BatchNorm that is called
+    several times on a batch, they are the means over its calls. The running statistics of training
+    lag by about 1/(1 − momentum) steps; call this before evaluating a model that has moved far in
+    that time.
 
     Args:
       forward: Runs the model on a batch, such as ``lambda model, batch: model(batch["image"])``.
@@ -214,12 +250,15 @@ def recalibrate(forward: Callable[[Any, Any], Any], model: Any, batches: Iterabl
     """
     check_callable("forward", forward, "lambda model, batch: model(batch)")
     trial = nnx.clone(model)
+    calls: Counter[int] = Counter()
     for norm in _batch_norms(trial):
-        norm.momentum = 0.0  # so that the running statistics are those of the last batch
+        norm.momentum = 0.0  # so that the running statistics are those of the last call
         norm.use_running_average = False
+        object.__setattr__(norm, "__class__", _averaging(type(norm), calls))
 
     @nnx.jit
     def statistics(trial: Any, batch: Any) -> Any:
+        calls.clear()
         before = [norm.mean.get_value() for norm in _batch_norms(trial)]
         forward(trial, batch)
         after = [norm.mean.get_value() for norm in _batch_norms(trial)]
@@ -229,6 +268,22 @@ def recalibrate(forward: Callable[[Any, Any], Any], model: Any, batches: Iterabl
     means = mean_over(functools.partial(statistics, trial), batches)
     for norm, (mean, var) in zip(_batch_norms(model), means, strict=True):
         norm.mean[...], norm.var[...] = mean, var
+
+
+def _averaging(kind: type[nnx.BatchNorm], calls: Counter[int]) -> Any:
+    """A kind of BatchNorm whose statistics are the means over its calls in one forward."""
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        statistics = (self.mean, self.var)
+        before = [statistic.get_value() for statistic in statistics]
+        out = kind.__call__(self, *args, **kwargs)
+        if self.mean.get_value() is not before[0]:
+            calls[id(self)] += 1
+            for statistic, mean in zip(statistics, before, strict=True):
+                statistic[...] = mean_of_two(1 / calls[id(self)], statistic.get_value(), mean)
+        return out
+
+    return types.new_class("Averaging", (kind,), {}, lambda body: body.update(__call__=call))
 
 
 def _batch_norms(model: Any) -> list[nnx.BatchNorm]:

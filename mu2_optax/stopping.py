@@ -2,20 +2,22 @@ r"""Stopping when the gradient is small.
 
 The norm of a stochastic gradient says nothing about convergence: at the minimum it is still about
 σ. The error of the corrected estimate d shrinks, :math:`E\|d_t - \nabla f(x_t)\|^2 \le
-\tilde\sigma^2/(t + 1)`, so its norm can be used the way gradient descent uses the gradient's.
+\tilde\sigma^2/(t + 1)`, so its norm can be used the way gradient descent uses the gradient's (Dahan
+and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025).
 """
 
 import enum
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from mu2_optax._checks import check_callable, check_iterations, check_nonnegative
-from mu2_optax._error_bar import error_bar, find_estimate
-from mu2_optax._trees import widened
+from mu2_optax._error_bar import find_estimate
+from mu2_optax._measured import measured
+from mu2_optax._trees import norm as norm_of
 from mu2_optax._types import Tree
 
 __all__ = [
@@ -73,8 +75,9 @@ def estimate_norm(state: Any) -> jax.Array:
       state: The state of an optimizer.
 
     Returns:
-      A scalar, in at least float32; the largest there is before the first step, where there is no
-      estimate yet (the first calls of :func:`mu2_optax.multi_steps`, or rejected steps).
+      A scalar, in at least float32. As long as there is no estimate (before the first step that
+      :func:`mu2_optax.multi_steps` takes, or that is not rejected), it is the largest finite
+      number.
 
     Examples:
       >>> import jax.numpy as jnp, optax, mu2_optax
@@ -84,12 +87,9 @@ def estimate_norm(state: Any) -> jax.Array:
       >>> _, state = tx.update(grads, tx.init(params), params, prev_grads=grads)
       >>> float(stopping.estimate_norm(state))
       5.0
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     holder = find_estimate(state)
-    return _if_known(holder.t >= 1, optax.tree.norm(widened(holder.d)))
+    return _if_known(holder.t >= 1, norm_of(holder.d))
 
 
 def gradient_bound(state: Any) -> jax.Array:
@@ -98,15 +98,17 @@ def gradient_bound(state: Any) -> jax.Array:
     .. math:: \|\nabla f(x_t)\| \le \|d_t\| + \|d_t - \nabla f(x_t)\| \approx \|d_t\| + \sqrt{P_t}
 
     Pass it as ``norm`` to :func:`run_until` or :class:`NormBelow`, to stop only when the gradient
-    itself is below the tolerance, and not when d is small by chance.
+    itself is below the tolerance, and not when d is small by chance. It holds for samples that are
+    independent from step to step; with correlated or sorted ones it is far too small: see
+    :func:`mu2_optax.error_bar`.
 
     Args:
       state: The state of an optimizer whose β measures its error: :func:`mu2_optax.measured_beta`
         or :func:`mu2_optax.with_error_bar`.
 
     Returns:
-      A scalar, in at least float32; the largest there is before the second step, where the error
-      is not known yet.
+      A scalar, in at least float32. Before the second step, when the error is not known yet, it is
+      the largest finite number.
 
     Examples:
       >>> import jax.numpy as jnp, mu2_optax
@@ -118,12 +120,10 @@ def gradient_bound(state: Any) -> jax.Array:
       ...     _, state = tx.update(grads, state, params, prev_grads=grads)
       >>> float(stopping.gradient_bound(state))  # d = (3, 0), P = 1
       4.0
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
-    known = find_estimate(state).t >= 2
-    return _if_known(known, estimate_norm(state) + jnp.sqrt(error_bar(state).error))
+    holder = find_estimate(state)
+    error = norm_of(measured(holder.beta_memory).roots[2])
+    return _if_known(holder.t >= 2, estimate_norm(state) + error)
 
 
 def run_until(
@@ -155,8 +155,8 @@ def run_until(
       batches: A function from the step count (a traced int32 that starts at 0) to a batch, or a
         tree of stacked batches with a leading axis that counts the steps.
       tolerance: What the norm is compared with; a number or a tracer.
-      max_steps: The largest number of steps; a number or a tracer. More than there are stacked
-        batches is an error, if it can be seen; a tracer's run ends with the batches.
+      max_steps: The largest number of steps; a number or a tracer. It must not exceed the number of
+        stacked batches; if it is a tracer, the run ends with the batches.
       patience: For how many steps in a row the norm must be small. One small norm may be chance,
         above all in the first steps, where the estimate is as noisy as a gradient. It counts calls
         of ``step``: with :func:`mu2_optax.multi_steps` take a multiple of ``every``.
@@ -182,9 +182,6 @@ def run_until(
       ... )
       >>> stopping.StopReason(int(result.reason)).name, bool(result.steps < 5000)
       ('TOLERANCE', True)
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     check_callable("step", step, "a jitted training step of (params, state, batch)")
     check_callable("norm", norm, "mu2_optax.stopping.estimate_norm")
@@ -192,7 +189,7 @@ def run_until(
     check_iterations("patience", patience)
     max_steps = _concrete(max_steps)
     batch_at, most = _batch_at(batches, max_steps)
-    start = jax.eval_shape(norm, state)  # also raises here if the state holds no estimate
+    start = jax.eval_shape(functools.partial(_value, norm), state)
 
     def go_on(carry: tuple[Any, ...]) -> jax.Array:
         _, _, count, small, value = carry
@@ -236,9 +233,6 @@ class NormBelow:
       ...         break
       >>> float(grads), stop.reason.name
       (0.10000000149011612, 'TOLERANCE')
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
 
     def __init__(
@@ -255,8 +249,8 @@ class NormBelow:
         self._small = 0
 
     def __call__(self, state: Any) -> bool:
-        """Whether to stop, after a step that has led to ``state``."""
-        value = float(self._norm(state))
+        """Whether to stop, after the step that gave ``state``."""
+        value = float(_value(self._norm, state))
         self._small = self._small + 1 if value <= self._tolerance else 0
         if not jnp.isfinite(value):
             self.reason = StopReason.NONFINITE
@@ -266,8 +260,20 @@ class NormBelow:
 
 
 def _if_known(known: jax.Array, norm: jax.Array) -> jax.Array:
-    """The norm, or the largest number there is, so that nothing stops for what is not known."""
+    """The norm, or the largest finite number, so that an unknown norm stops nothing."""
     return jnp.where(known, norm, jnp.finfo(norm.dtype).max)
+
+
+def _value(norm: Callable[[Any], Any], state: Any) -> Any:
+    """The norm of a state; if it has none, the error says what else to pass."""
+    try:
+        return norm(state)
+    except ValueError as error:
+        error.add_note(
+            "What stops a run is its `norm`: pass any function from the state to the number that "
+            "is compared with the tolerance."
+        )
+        raise
 
 
 def _broken(count: jax.Array, value: jax.Array) -> jax.Array:
@@ -296,7 +302,7 @@ def _concrete(max_steps: Any) -> Any:
 
 
 def _batch_at(batches: Any, max_steps: Any) -> tuple[Callable[[jax.Array], Any], Any]:
-    """A function from the step count to a batch, and the largest number of steps it is good for."""
+    """A function from the step count to a batch, and for how many steps it has batches."""
     if callable(batches):
         return batches, max_steps
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(batches)]

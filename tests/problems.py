@@ -60,6 +60,11 @@ def loss(params, z):
 grad_fn = jax.grad(loss)
 
 
+def batch_grad(params, zs):
+    """The mean gradient over a batch."""
+    return jax.tree.map(lambda g: g.mean(0), jax.vmap(grad_fn, in_axes=(None, 0))(params, zs))
+
+
 def run(tx, params, batches, grad_fn=grad_fn):
     """Runs ``tx`` under jit and ``lax.scan``; returns the params after each step, and the state."""
 

@@ -216,52 +216,73 @@ def adamw_step(eta, b2, eps, decay):
 
 
 def unit_by_coordinate():
-    """The direction g/√v̂ of RMSProp, as a ``unit`` of mu2_auto."""
-    v = 0.0
+    """Directions g/s by coordinate: zeros do not count, and outliers count as 10 s."""
+    s = None
 
     def unit(t, g):
-        nonlocal v
-        v = 0.999 * v + 0.001 * g**2
-        return g / (np.sqrt(v / (1 - 0.999**t)) + 1e-17)
+        nonlocal s
+        weight = 0.001 / (1 - 0.999**t)
+        s = np.zeros_like(g) if s is None else s
+        seen = s > 0
+        g = np.where(seen, np.clip(g, -10 * s, 10 * s), g)
+        mean = np.sqrt(np.where(seen, s**2 + weight * (g**2 - s**2), g**2))
+        s = np.where(g == 0, s, mean)
+        return g / np.where(s > 0, s, 1)
+
+    return unit
+
+
+def unit_together():
+    """The gradient over one number, its root mean square over steps and coordinates."""
+    scaled = unit_by_coordinate()
+
+    def unit(t, g):
+        size = np.sqrt(np.mean(g**2))
+        return scaled(t, np.array(size)) * g / size
 
     return unit
 
 
 def unit_spectral():
-    """√max(m, n) ‖g‖/√Σv̂ times U f(Σ) Wᵀ, with f = p ∘ p ∘ p ∘ p ∘ p of Muon's polynomial p."""
-    v = 0.0
+    """√max(a, b) ‖m‖/s times U f(Σ) Wᵀ, with f = p ∘ p ∘ p ∘ p ∘ p of Muon's polynomial p.
+
+    Here U Σ Wᵀ is m, the gradient with a momentum of 0.7.
+    """
+    scaled = unit_by_coordinate()
+    m = 0.0
 
     def unit(t, g):
-        nonlocal v
-        v = 0.999 * v + 0.001 * np.sum(g**2)
-        u, s, wt = np.linalg.svd(g, full_matrices=False)
-        norm = np.sqrt(np.sum(s**2))
-        s = s / norm
+        nonlocal m
+        m = g + 0.7 * m
+        u, sizes, wt = np.linalg.svd(m, full_matrices=False)
+        norm = np.sqrt(np.sum(sizes**2))
+        sizes = sizes / norm
         for _ in range(5):
-            s = 3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5
-        return max(g.shape) ** 0.5 * norm / np.sqrt(v / (1 - 0.999**t)) * (u * s) @ wt
+            sizes = 3.4445 * sizes - 4.7750 * sizes**3 + 2.0315 * sizes**5
+        return max(g.shape) ** 0.5 * scaled(t, np.array(norm)) * (u * sizes) @ wt
 
     return unit
 
 
-def mu2_auto(grad, x1, zs, proj, factor=1.0, decay=0.0, share=0.3, growth=1.5, unit=None):
-    """The optimizer with nothing to choose: λ is ``share``; also returns the rates η_t."""
+def mu2_auto(grad, x1, zs, proj, size, factor=1.0, decay=0.0, unit=None, momentum=0.0):
+    """The optimizer with nothing to choose, for params of a given size.
+
+    ``momentum`` is that of the directions ``unit``.
+    Returns the averages x_{t+1}, the points y_{t+1} where gradients are taken, and the rates η_t.
+    """
     unit = unit or unit_by_coordinate()
-    size = np.sqrt(np.mean(x1**2)) + 1e-4
-    x, w, y_prev = x1.copy(), x1.copy(), x1.copy()
-    e, E, N2, eta = 0.0, 0.0, 0.0, factor * 1e-4 * size
-    points, etas = [], []
+    x, w, y = x1.copy(), x1.copy(), x1.copy()
+    rho, G = min(factor * 0.1, 0.3) * size, 0.0
+    xs, ys, etas = [], [], []
     for t in range(1, len(zs) + 1):
-        y = x + share * (w - x)
-        g = grad(y, zs[t - 1])
-        e_prev, e = e, np.sum(g * (y - y_prev))
-        E += e
-        N2 += (e - e_prev) ** 2 / 2
-        if E + 2 * np.sqrt(N2) < 0 and e < 0 and growth * eta <= 1e6 * size:
-            eta *= growth
-        w = proj(w - eta * (unit(t, g) + decay * w))
+        u = unit(t, grad(y, zs[t - 1]))
+        rho = max(rho, np.sqrt(np.mean((w - x1) ** 2)))
+        G += rho**2 * np.mean(u**2) * (1 + momentum) / (1 - momentum)
+        eta = rho**2 / np.sqrt(2 * G)
+        w = proj(w - eta * (u + decay * w) / (1 + eta * decay))
         x = (t * x + 2 * w) / (t + 2)  # the mean of w_1, ..., w_{t+1} with weights 1, ..., t + 1
-        y_prev = y
-        points.append(x)
+        y = x + 0.3 * (w - x)
+        xs.append(x)
+        ys.append(y)
         etas.append(eta)
-    return np.array(points), np.array(etas)
+    return np.array(xs), np.array(ys), np.array(etas)

@@ -13,8 +13,8 @@ import numpy as np
 import optax
 import pytest
 from jax import export
+from optimizers import BATCHES, every_optimizer, start, step
 from problems import full_precision
-from test_contract import BATCHES, every_optimizer, start, step
 
 import mu2_optax
 
@@ -147,6 +147,7 @@ def traffic(tx, *, donated=(), state_first=False):
     )
 
 
+@pytest.mark.slow
 def test_the_program_that_is_compiled_here_has_a_pass_for_each_result():
     """XLA's compiler for CPUs gives a fusion one result: d, w, x, and the last point."""
     gradients = (2, 2)  # read x and the last point, write two gradients
@@ -156,6 +157,7 @@ def test_the_program_that_is_compiled_here_has_a_pass_for_each_result():
     assert traffic(mu2_optax.mu2_sgd(0.1)) == (*needed, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("state_first", "copies"), [(False, 0), (True, 1)])
 def test_a_donated_step_copies_nothing_unless_it_returns_the_state_first(state_first, copies):
     """Then the buffer of the params is the last point's, and one of them has to move."""

@@ -1,36 +1,43 @@
-"""What an optimizer with nothing to choose promises: its invariances, and where it stands still."""
-
-import functools
+"""What an optimizer with nothing to choose promises: its rate, its invariances, its robustness."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import test_linen
-import test_nnx
-from cnn import assert_close, batches, nnx_model
-from flax import nnx
+from optax import projections
 from problems import grad_fn, join, loss, run, samples, split, x64
 
 import mu2_optax
+from mu2_optax import eval_params, found_rate, mu2_auto
 
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
 ZS = samples(300, seed=2)
 
 
 def steps(tx, params, grad_fn, batches):
-    """The params and state at the end of a run, and the rate of each step."""
+    """The average and the state at the end of a run, and the rate of each step."""
 
     def step(carry, batch):
         params, state = carry
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
-        return (optax.apply_updates(params, updates), state), state.inner_state.rate
+        updates, state = tx.update(grad_fn(params, batch), state, params)
+        return (optax.apply_updates(params, updates), state), found_rate(state)
 
     scan = jax.jit(lambda carry, batches: jax.lax.scan(step, carry, batches))
     (params, state), rates = scan((params, tx.init(params)), batches)
-    return params, state, rates
+    return eval_params(state, params), state, rates
+
+
+def adam(rate, params, grad_fn, batches):
+    """The params at the end of a run of Adam."""
+    tx = optax.adam(rate)
+
+    def step(carry, batch):
+        params, state = carry
+        updates, state = tx.update(grad_fn(params, batch), state)
+        return (optax.apply_updates(params, updates), state), None
+
+    return jax.jit(lambda c: jax.lax.scan(step, c, batches)[0][0])((params, tx.init(params)))
 
 
 def points_in_float64(tx, start=X1, grad_fn=grad_fn, batches=ZS):
@@ -38,176 +45,91 @@ def points_in_float64(tx, start=X1, grad_fn=grad_fn, batches=ZS):
         return join(run(tx, split(jnp.array(start)), jnp.array(batches), grad_fn)[0])
 
 
+# The rate: neutral under noise, growing while steps agree, falling where they turn back.
+
+
+def rates_on_noise(tx, shape):
+    """The rates of 64 runs of 10⁴ steps on nothing but noise, in units of the first."""
+
+    def rates(key):
+        params = jnp.ones(shape)
+
+        def step(carry, key):
+            params, state = carry
+            updates, state = tx.update(jax.random.normal(key, shape), state, params)
+            return (optax.apply_updates(params, updates), state), found_rate(state)
+
+        return jax.lax.scan(step, (params, tx.init(params)), jax.random.split(key, 10_000))[1]
+
+    found = jax.jit(jax.vmap(rates))(jax.random.split(jax.random.key(0), 64))
+    return np.asarray(found / found[:, :1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dim", [10, 100])
+def test_noise_alone_leaves_the_rate_as_it_is(dim):
+    grown = rates_on_noise(mu2_auto(), (dim,))
+    assert 1 / 3 < np.median(grown[:, -1]) < 3
+    # The medians are 0.41 in 10 dimensions and 0.37 in 100, the largest 16.5 and 1.3: a walk in few
+    # dimensions may lead far by chance.
+    assert grown.max() < (20 if dim == 10 else 10)
+    assert grown[:, -1].min() > 1 / 100
+
+
+@pytest.mark.slow
+def test_noise_alone_does_not_raise_the_rate_of_orthogonal_steps():
+    """It falls to 0.07 in the median: momentum counts from the first step on, and works later."""
+    grown = rates_on_noise(mu2_auto(spectral=True), (10, 10))
+    assert grown.max() < 1.5
+    assert grown[:, -1].min() > 1 / 100
+
+
+def test_steps_that_agree_make_the_rate_grow():
+    _, _, rates = steps(mu2_auto(), jnp.ones(5), lambda x, z: -jnp.ones(5), jnp.zeros(30))
+    assert (np.diff(rates[3:20]) > 0).all()
+    assert rates[19] > 20 * rates[0]
+    assert (rates[1:] / rates[:-1]).max() < np.e
+
+
+def test_steps_that_turn_back_make_the_rate_fall_like_one_over_root_t():
+    z = jax.random.normal(jax.random.key(1), (20_000, 50))
+    _, _, rates = steps(mu2_auto(), jnp.ones(50), lambda x, z: x - 1 + z, z)
+    slope = np.log(rates[19_999] / rates[1_999]) / np.log(10)
+    assert -0.6 < slope < -0.4
+
+
+# Invariances.
+
+
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_scaling_the_loss_changes_nothing(scale):
     scaled = jax.grad(lambda params, z: scale * loss(params, z))
-    same = points_in_float64(mu2_optax.mu2_auto(), grad_fn=scaled)
-    # Not to the last place: 10⁻¹⁷ is added to the root of v.
-    np.testing.assert_allclose(same, points_in_float64(mu2_optax.mu2_auto()), rtol=0, atol=1e-8)
+    same = points_in_float64(mu2_auto(), grad_fn=scaled)
+    np.testing.assert_allclose(same, points_in_float64(mu2_auto()), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
-def test_scaling_the_params_changes_nothing_but_the_role_of_the_floor(scale):
-    """The first rate is 10⁻⁴ (size + 10⁻⁴); with a factor that undoes the sum, the run scales."""
+def test_scaling_the_params_changes_nothing(scale):
     composed = jax.grad(lambda p, z: loss(jax.tree.map(lambda a: a / scale, p), z))
-    size = np.sqrt(np.mean(X1**2))
-    tx = mu2_optax.mu2_auto(scale * (size + 1e-4) / (scale * size + 1e-4))
-    same = points_in_float64(tx, scale * X1, composed)
-    expected = scale * points_in_float64(mu2_optax.mu2_auto())
-    np.testing.assert_allclose(same, expected, rtol=0, atol=1e-8 * scale)
+    same = points_in_float64(mu2_auto(), scale * X1, composed)
+    np.testing.assert_allclose(same, scale * points_in_float64(mu2_auto()), rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-18, 1e-12, 1.0, 1e12, 1e16])
+def test_the_first_step_has_the_size_of_the_first_distance(size):
+    """ρ/√2 in each coordinate of w, of which y takes 1 - 0.7/3, whatever the gradient's size."""
+    slopes = size * jnp.array([1.0, -2.0, 1e3])
+    params = jnp.array([3.0, -4.0, 12.0])  # a root mean square of 13/√3
+    tx = mu2_auto()
+    updates, state = tx.update(slopes, tx.init(params), params)
+    first = 0.1 * 13 / np.sqrt(3) / np.sqrt(2)
+    np.testing.assert_allclose(found_rate(state), first, rtol=1e-5)
+    np.testing.assert_allclose(updates, -first * (1 - 0.7 / 3) * np.sign(slopes), rtol=1e-5)
 
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one():
-    short = points_in_float64(mu2_optax.mu2_auto(), batches=ZS[:100])
-    np.testing.assert_array_equal(short, points_in_float64(mu2_optax.mu2_auto())[:100])
-
-
-@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
-def test_the_first_step_moves_each_coordinate_by_a_ten_thousandth_of_the_params_size(size):
-    """It moves w by that, and the average by two thirds of it, whatever the gradient's size."""
-    slopes = size * jnp.array([1.0, -2.0, 1e3])
-    params = jnp.array([3.0, -4.0, 12.0])  # a root mean square of 13/√3
-    after, _, _ = steps(mu2_optax.mu2_auto(), params, lambda params, z: z * slopes, jnp.ones(1))
-    expected = -2 / 3 * 1e-4 * (13 / np.sqrt(3) + 1e-4) * np.sign(slopes)
-    np.testing.assert_allclose(after - params, expected, rtol=2e-3)
-
-
-@pytest.mark.parametrize("size", [1e-36, 1e-22, 1e-18, 1e-17])
-def test_gradients_whose_squares_are_zero_do_not_blow_up(size):
-    params, _, rates = steps(
-        mu2_optax.mu2_auto(), jnp.ones(3), lambda params, z: size * params, jnp.ones(20)
-    )
-    assert np.abs(params - 1).max() <= 20 * rates.max()
-
-
-@pytest.mark.parametrize("params", [jnp.ones(3), jnp.zeros(3), jnp.array(2.0)])
-def test_zero_gradients_move_nothing(params):
-    zero = lambda params, z: z * jnp.zeros_like(params)
-    after, state, rates = steps(mu2_optax.mu2_auto(), params, zero, jnp.ones(10_000))
-    np.testing.assert_array_equal(after, params)
-    np.testing.assert_array_equal(state.w, params)
-    assert len(set(rates.tolist())) == 1
-
-
-def test_a_run_from_the_minimum_stays_there():
-    minimum = jnp.array([1.0, 2.0, 3.0])
-    gradient = lambda x, z: z * (x - minimum)
-    after, _, _ = steps(mu2_optax.mu2_auto(), minimum, gradient, jnp.ones(1000))
-    np.testing.assert_array_equal(after, minimum)
-
-
-@pytest.mark.parametrize(("noise", "distance"), [(0.01, 0.0), (1.0, 0.0), (1.0, 3.0)])
-def test_with_noise_the_error_is_that_of_an_average_of_the_samples(noise, distance):
-    """For ½ ‖x - z‖² the best estimate is the mean of z, with an error of noise²/T a coordinate.
-
-    A run that starts at the minimum may only do better. Four thirds of it are the price of weights
-    that grow like t, and the rest that of query points which are not the average.
-    """
-    T, seeds, dim = 1000, 32, 10
-    z = 1 + noise * jax.random.normal(jax.random.key(0), (seeds, T, dim))
-    gradient = lambda x, z: x - z
-    final = lambda z: steps(mu2_optax.mu2_auto(), jnp.ones(dim) + distance, gradient, z)[0]
-    error = np.mean((jax.jit(jax.vmap(final))(z) - 1) ** 2)
-    assert error < 5 * noise**2 / T
-
-
-def test_noise_alone_does_not_make_the_rate_grow():
-    z = jax.random.normal(jax.random.key(0), (64, 1000, 10))
-    run = lambda z: steps(mu2_optax.mu2_auto(), jnp.ones(10), lambda x, z: z, z)  # a flat loss
-    rates = jax.jit(jax.vmap(lambda z: run(z)[2]))(z)
-    grown = rates[:, -1] / rates[:, 0]
-    # If the sum only had to be below zero, not by two standard errors, the median would be 6e8.
-    assert np.median(grown) < 2
-    assert np.max(grown) < 1e4
-
-
-def test_a_noise_free_quadratic_is_solved_whatever_its_condition():
-    curvatures = jnp.logspace(-6, 0, 10)
-    gradient = lambda x, z: z * curvatures * x
-    x, _, _ = steps(mu2_optax.mu2_auto(), jnp.ones(10), gradient, jnp.ones(10_000))
-    assert np.abs(x).max() < 1e-3
-
-
-def test_a_linear_loss_goes_down_and_stays_finite():
-    params = jnp.array([1.0, -1.0])
-    x, state, rates = steps(
-        mu2_optax.mu2_auto(), params, lambda params, z: z * jnp.ones(2), jnp.ones(10_000)
-    )
-    assert np.isfinite(x).all()
-    assert (x < -1e6).all()
-    assert 5e5 < rates[-1] <= state.inner_state.most
-
-
-@pytest.mark.parametrize("batch", [1, 100])
-def test_a_separable_classification_is_learned_and_stays_finite(batch):
-    """The loss has no minimum, and its gradients end below what float32 can square."""
-    features = jax.random.normal(jax.random.key(1), (100, 5))
-    labels = jnp.sign(features @ jnp.arange(1.0, 6.0))
-    each = lambda x, rows: jax.nn.softplus(-labels[rows] * (features[rows] @ x))
-    gradient = jax.grad(lambda x, rows: jnp.mean(each(x, rows)))
-    if batch == 1:
-        rows = jax.random.randint(jax.random.key(2), (100_000, 1), 0, 100)
-    else:
-        rows = jnp.broadcast_to(jnp.arange(100), (100_000, 100))
-    x, state, rates = steps(mu2_optax.mu2_auto(), jnp.zeros(5), gradient, rows)
-    assert np.mean(each(x, jnp.arange(100))) < 1e-3
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((x, state)))
-    assert rates[-1] < 100
-
-
-def test_one_sample_and_one_parameter_are_enough():
-    gradient = lambda x, z: x - z
-    x, _, _ = steps(mu2_optax.mu2_auto(), jnp.array(0.0), gradient, jnp.full(3000, 7.0))
-    np.testing.assert_allclose(x, 7.0, atol=0.02)
-
-
-def test_a_leaf_without_gradients_stays_where_it_is():
-    start = {"free": jnp.array([1.0, -1.0]), "frozen": jnp.array([5.0, 0.0])}
-    gradient = lambda p, z: {"free": p["free"] - z, "frozen": jnp.zeros(2)}
-    after, _, _ = steps(mu2_optax.mu2_auto(), start, gradient, jnp.full(3000, 2.0))
-    np.testing.assert_array_equal(after["frozen"], start["frozen"])
-    np.testing.assert_allclose(after["free"], 2.0, atol=0.02)
-
-
-def test_a_rejected_batch_leaves_no_trace():
-    with x64():
-        tx = mu2_optax.reject_nonfinite(mu2_optax.mu2_auto())
-        broken = jnp.array(ZS).at[jnp.array([0, 7, 150])].set(jnp.nan)
-        points, state = run(tx, split(jnp.array(X1)), broken)
-        kept = np.delete(ZS, [0, 7, 150], axis=0)
-        clean, _ = run(mu2_optax.mu2_auto(), split(jnp.array(X1)), jnp.array(kept))
-        np.testing.assert_allclose(join(points)[-1], join(clean)[-1], rtol=0, atol=1e-12)
-    assert int(state.total) == 3
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_narrow_params_come_as_near_as_their_dtype_allows(dtype):
-    z = 1 + 0.1 * jax.random.normal(jax.random.key(0), (3000, 4))
-    gradient = lambda x, z: x - z.astype(x.dtype)
-    x, state, _ = steps(mu2_optax.mu2_auto(), jnp.full(4, 3.0, dtype), gradient, z)
-    assert x.dtype == dtype
-    np.testing.assert_allclose(state.x, 1.0, atol=0.02)
-
-
-def test_narrow_params_are_queried_ahead_of_the_average_in_full_precision():
-    """Otherwise the rounding of params would be a part of the slope, and not of the step."""
-    gradient = lambda x, z: x - z.astype(x.dtype)
-    tx = mu2_optax.mu2_auto()
-    params, state, _ = steps(tx, jnp.full(4, 3.0, "bfloat16"), gradient, jnp.arange(20.0) / 20)
-    z = jnp.array(0.5)
-    _, after = tx.update(gradient(params, z), state, params, grad_fn=gradient, batch=z)
-    assert np.abs(state.x - params.astype("float32")).max() > 1e-3
-    expected = state.x + 0.3 * (state.w - state.x)
-    np.testing.assert_allclose(after.inner_state.y, expected, rtol=1e-6)
-
-
-def test_only_w_takes_the_dtype_of_the_state():
-    state = mu2_optax.mu2_auto(state_dtype=jnp.bfloat16).init(jnp.ones(3))
-    assert state.w.dtype == jnp.bfloat16
-    assert {leaf.dtype for leaf in jax.tree.leaves(state.inner_state)} == {
-        jnp.dtype("float32"),
-        jnp.dtype("int32"),
-    }
+    short = points_in_float64(mu2_auto(), batches=ZS[:100])
+    np.testing.assert_array_equal(short, points_in_float64(mu2_auto())[:100])
 
 
 def test_vmapped_factors_equal_separate_runs_and_hardly_matter():
@@ -215,8 +137,13 @@ def test_vmapped_factors_equal_separate_runs_and_hardly_matter():
         batches, params = jnp.array(samples(750 * 16)).reshape(750, 16, 6), split(jnp.array(X1))
         mean_loss = lambda params, batch: jnp.mean(jax.vmap(loss, (None, 0))(params, batch))
         gradient = jax.grad(mean_loss)
-        final = lambda factor: steps(mu2_optax.mu2_auto(factor), params, gradient, batches)[0]
-        factors = jnp.logspace(-2, 2, 5)
+
+        def final(factor):
+            tx = mu2_auto(factor=factor)
+            points, state = run(tx, params, batches, gradient)
+            return eval_params(state, jax.tree.map(lambda a: a[-1], points))
+
+        factors = jnp.logspace(-2, 1, 4)
         together = jax.jit(jax.vmap(final))(factors)
         everything = batches.reshape(-1, 6)
         losses = [float(mean_loss(params, everything))]
@@ -228,103 +155,370 @@ def test_vmapped_factors_equal_separate_runs_and_hardly_matter():
     assert np.ptp(rest) < 0.05 * (first - min(rest))
 
 
-def test_a_constant_schedule_of_weight_decay_is_the_number():
-    number = points_in_float64(mu2_optax.mu2_auto(weight_decay=0.1))
-    schedule = mu2_optax.mu2_auto(weight_decay=optax.constant_schedule(0.1))
-    np.testing.assert_allclose(points_in_float64(schedule), number, rtol=0, atol=1e-12)
-    assert not np.allclose(number, points_in_float64(mu2_optax.mu2_auto()), atol=1e-3)
+# Where it starts, and where it stays.
 
 
-# The price of a step.
+@pytest.mark.parametrize("params", [jnp.ones(3), jnp.zeros(3), jnp.array(2.0)])
+def test_zero_gradients_move_nothing(params):
+    zero = lambda params, z: z * jnp.zeros_like(params)
+    after, state, _ = steps(mu2_auto(), params, zero, jnp.ones(1000))
+    np.testing.assert_array_equal(after, params)
+    np.testing.assert_array_equal(state.w, params)
 
 
-def network(params, inputs):
-    for kernel in params[:-1]:
-        inputs = jax.nn.relu(inputs @ kernel)
-    return inputs @ params[-1]
+def test_a_run_from_the_minimum_stays_there():
+    minimum = jnp.array([1.0, 2.0, 3.0])
+    after, _, _ = steps(mu2_auto(), minimum, lambda x, z: z * (x - minimum), jnp.ones(1000))
+    np.testing.assert_array_equal(after, minimum)
 
 
-def network_loss(params, batch):
-    inputs, labels = batch
-    logits = network(params, inputs)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+def test_params_that_start_at_zero_all_or_some_are_learned():
+    x, y = jax.random.normal(jax.random.key(0), (2, 1000, 16, 4))
+    targets = (x * jnp.arange(1.0, 5.0)).sum(-1) + 3 + 0.1 * y[..., 0]
+    gradient = jax.grad(lambda p, b: jnp.mean((b[0] @ p["w"] + p["b"] - b[1]) ** 2))
+    for w in (jnp.zeros(4), jnp.full(4, 0.5)):
+        found, _, _ = steps(mu2_auto(), {"w": w, "b": jnp.zeros(())}, gradient, (x, targets))
+        np.testing.assert_allclose(found["w"], jnp.arange(1.0, 5.0), atol=0.05)
+        np.testing.assert_allclose(found["b"], 3, atol=0.05)
 
 
-def products(function, *args):
-    """How many products of matrices the compiled function has."""
-    compiled = jax.jit(function).lower(*args).compile().as_text()
-    return sum(" dot(" in line or "matmul" in line for line in compiled.splitlines())
+def test_a_tensor_a_million_times_as_large_does_not_make_the_first_step_of_the_others_long():
+    params = {"w": jnp.full(10, 0.1), "bias": jnp.array(2e5)}
+    x = jax.random.normal(jax.random.key(0), (2000, 16, 10))
+    gradient = jax.grad(lambda p, x: jnp.mean((x @ p["w"] - x.sum(-1) + p["bias"] - 2e5) ** 2))
+    found, _, rates = steps(mu2_auto(), params, gradient, x)
+    assert rates[0] < 0.1
+    np.testing.assert_allclose(found["w"], 1, atol=0.05)
+
+
+def test_a_leaf_that_is_not_finite_is_left_alone_and_does_not_disturb_the_others():
+    params = {"x": jnp.zeros(3), "mask": jnp.array([-jnp.inf, 0.0, jnp.nan])}
+    gradient = lambda p, z: {"x": p["x"] - z, "mask": jnp.zeros(3)}
+    found, _, _ = steps(mu2_auto(), params, gradient, jnp.full(2000, 2.0))
+    np.testing.assert_array_equal(found["mask"], params["mask"])
+    np.testing.assert_allclose(found["x"], 2.0, atol=0.02)
+
+
+@pytest.mark.parametrize("factor", [3.0, 100.0, 1e30])
+def test_a_factor_counts_up_to_three(factor):
+    largest = mu2_auto(factor=factor).init(2 * jnp.ones(3)).inner_state
+    np.testing.assert_allclose(largest.reach, 0.3 * 2)
+    np.testing.assert_allclose(largest.most, 1e6 * 2)
+
+
+# No seed left behind.
+
+
+def few_samples(kind, batch, seeds=64, length=1000):
+    """The losses of all data before and after ``mu2_auto``, and after Adam(1e-3), for each seed."""
+    count = 512
+    keys = jax.random.split(jax.random.key(0), 4)
+    x, truth = jax.random.normal(keys[0], (count, 10)), jax.random.normal(keys[1], (10,))
+    y = x @ truth + 0.5 * jax.random.normal(keys[2], (count,))
+    if kind == "logistic regression":
+        y = jnp.sign(y)
+        of = lambda z, y: jax.nn.softplus(-y * z)
+    else:
+        of = lambda z, y: (z - y) ** 2
+
+    def loss(p, rows):
+        h = jax.nn.relu(x[rows] @ p["hidden"]) if "hidden" in p else x[rows]
+        return jnp.mean(of(h @ p["w"] + p["b"], y[rows]))
+
+    def both(key):
+        params = {"w": jnp.zeros(10), "b": jnp.zeros(())}
+        if kind == "MLP":
+            a, b = jax.random.split(key)
+            params["hidden"] = 10**-0.5 * jax.random.normal(a, (10, 32))
+            params["w"] = 32**-0.5 * jax.random.normal(b, (32,))
+        rows = jax.random.randint(jax.random.fold_in(key, 1), (length, batch), 0, count)
+        gradient = jax.grad(loss)
+        ours, _, _ = steps(mu2_auto(), params, gradient, rows)
+        theirs = adam(1e-3, params, gradient, rows)
+        return [loss(p, jnp.arange(count)) for p in (params, ours, theirs)]
+
+    return map(np.asarray, jax.jit(jax.vmap(both))(jax.random.split(jax.random.key(5), seeds)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch"),
+    [
+        pytest.param(kind, batch, marks=[] if batch == 1 and kind != "MLP" else [pytest.mark.slow])
+        for kind in ("logistic regression", "least squares", "MLP")
+        for batch in (1, 2, 4, 16)
+    ],
+)
+def test_no_seed_is_left_behind_by_small_batches(kind, batch):
+    start, ours, adams = few_samples(kind, batch)
+    assert (ours < start).all()
+    assert ours.max() < 1.1 * adams.max()
+
+
+# Rare rows, outliers, decay.
+
+
+def test_a_row_that_is_seen_late_moves_by_one_rate():
+    tx, params = mu2_auto(), jnp.ones((50, 4))
+    late = jnp.arange(50)[:, None] >= 25
+
+    def step(carry, key):
+        params, state = carry
+        noise = jax.random.normal(key, (50, 4))
+        grads = jnp.where(late & (state.t < 1000), 0, noise)
+        updates, after = tx.update(grads, state, params)
+        return (optax.apply_updates(params, updates), after), (after.w - state.w, found_rate(after))
+
+    keys = jax.random.split(jax.random.key(0), 1001)
+    _, (moves, rates) = jax.lax.scan(step, (params, tx.init(params)), keys)
+    sizes = np.abs(moves[1000, 25:] / rates[1000])
+    np.testing.assert_allclose(sizes, 1, rtol=1e-4)
 
 
 @pytest.mark.slow
-def test_a_compiled_step_evaluates_one_gradient():
+def test_embeddings_with_zipf_distributed_rows_are_learned_as_with_the_best_rate_of_adam():
+    rows, width, length = 500, 8, 3000
+    table = jax.random.normal(jax.random.key(0), (2, rows, width)) / width**0.25
+    u = jax.random.uniform(jax.random.key(1), (length, 2, 128))
+    seen = jnp.minimum((jnp.exp(u * jnp.log(rows + 1)) - 1).astype(int), rows - 1)
+    noise = 0.1 * jax.random.normal(jax.random.key(3), (length, 128))
+    predict = lambda t, rows: jnp.sum(t[0][rows[0]] * t[1][rows[1]], -1)
+    error = lambda t, rows: predict(t, rows) - predict(table, rows)
+    gradient = jax.grad(lambda t, batch: jnp.mean((error(t, batch[0]) - batch[1]) ** 2))
+    start = 0.1 * jax.random.normal(jax.random.key(2), (2, rows, width))
+    ours, _, _ = steps(mu2_auto(), start, gradient, (seen, noise))
+    tested = seen[-200:].transpose(1, 0, 2).reshape(2, -1)
+    loss = lambda t: float(jnp.mean(error(t, tested) ** 2))
+    rates = (0.003, 0.01, 0.03, 0.1)
+    # 0.0023 and 0.0082; without any noise, 0.0017 and 0.0010.
+    assert loss(ours) < min(loss(adam(rate, start, gradient, (seen, noise))) for rate in rates)
+
+
+@pytest.mark.parametrize(
+    "outliers",
+    [{11: 1e3}, {1001: 1e5}, dict.fromkeys((50, 200, 500, 1000, 2000), 1e4)],
+    ids=["early", "late", "five"],
+)
+def test_batches_with_huge_targets_are_survived(outliers):
     keys = jax.random.split(jax.random.key(0), 3)
-    shapes = [(64, 48), (48, 32), (32, 10)]
-    params = [jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
-    batch = (jnp.ones((16, 64)), jnp.zeros(16, jnp.int32))
-    gradient = jax.grad(network_loss)
-
-    def step(tx, logged, params, state, batch):
-        value, grads = jax.value_and_grad(network_loss)(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=gradient, batch=batch)
-        params = optax.apply_updates(params, updates)
-        return (params, state, value) if logged else (params, state)
-
-    def count(tx, logged):
-        return products(functools.partial(step, tx, logged), params, tx.init(params), batch)
-
-    one, forward = products(gradient, params, batch), products(network_loss, params, batch)
-    assert (one, forward) == (8, 3)  # three forward, and two less one backward for each layer
-    assert count(mu2_optax.mu2_auto(), False) == one
-    assert count(mu2_optax.mu2_auto(), True) == one + forward
-    assert count(mu2_optax.mu2_sgd(0.1), False) == 2 * one
+    x, truth = jax.random.normal(keys[0], (3000, 16, 10)), jax.random.normal(keys[1], (10,))
+    y = x @ truth + 0.1 * jax.random.normal(keys[2], (3000, 16))
+    for step, size in outliers.items():
+        y = y.at[step].multiply(size)
+    gradient = jax.grad(lambda p, b: jnp.mean((b[0] @ p - b[1]) ** 2))
+    ours, _, _ = steps(mu2_auto(), jnp.zeros(10), gradient, (x, y))
+    theirs = adam(1e-2, jnp.zeros(10), gradient, (x, y))
+    assert np.linalg.norm(ours - truth) < 2 * np.linalg.norm(theirs - truth)
+    assert np.linalg.norm(ours - truth) < 0.02
 
 
-def test_the_state_is_three_copies_of_the_params():
-    sizes = [leaf.size for leaf in jax.tree.leaves(mu2_optax.mu2_auto().init(jnp.ones(1000)))]
-    assert sum(sizes) - 3 * 1000 == 7  # t, the count of v, the rate, its bound, E, N and e
+@pytest.mark.parametrize("decay", [0.1, 3.0, 10.0, 1e3])
+def test_weight_decay_of_any_size_stays_finite_and_shrinks(decay):
+    z = 1 + jax.random.normal(jax.random.key(0), (3000, 5))
+    free, _, _ = steps(mu2_auto(), jnp.ones(5), lambda x, z: x - z, z)
+    found, state, _ = steps(mu2_auto(weight_decay=decay), jnp.ones(5), lambda x, z: x - z, z)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+    assert np.linalg.norm(found) < np.linalg.norm(free)
+    # Where u + λ w = 0: the gradient over its root mean square, which is about one here.
+    assert np.abs(found).max() < 2 / decay
 
 
-# Flax.
+def test_the_mask_says_which_leaves_decay():
+    params = {"w": jnp.ones(3), "b": jnp.ones(())}
+    tx = mu2_auto(weight_decay=0.5, mask={"w": True, "b": False})
+    zero = lambda p, z: jax.tree.map(jnp.zeros_like, p)
+    # Without a gradient there is no rate either; a tiny one in `b` alone makes one.
+    gradient = lambda p, z: zero(p, z) | {"b": z}
+    found, _, _ = steps(tx, params, gradient, jnp.resize(jnp.array([1e-3, -1e-3]), 100))
+    assert (found["w"] < 0.9).all()
+    # `b` is pushed to and fro by steps of the rate, 0.07 at first; decay would take it below 0.8.
+    np.testing.assert_allclose(found["b"], 1, atol=0.2)
+    with pytest.raises(ValueError, match="`mask` must come with `weight_decay`"):
+        mu2_auto(mask={"w": True, "b": False})
+
+
+def test_a_constant_schedule_of_weight_decay_is_the_number():
+    number = points_in_float64(mu2_auto(weight_decay=0.1))
+    schedule = mu2_auto(weight_decay=optax.constant_schedule(0.1))
+    np.testing.assert_allclose(points_in_float64(schedule), number, rtol=0, atol=1e-12)
+    assert not np.allclose(number, points_in_float64(mu2_auto()), atol=1e-3)
+
+
+# Sets.
+
+SETS = {
+    "ball": mu2_optax.onto_l2_ball(1.0),
+    "box": lambda x: projections.projection_box(x, -0.5, 0.5),
+    "simplex": projections.projection_simplex,
+    "l1 ball": lambda x: projections.projection_l1_ball(x, 1.0),
+}
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize("target", [(0.0, 0.9), (0.2, 0.1), (2.0, 1.0)])
+@pytest.mark.parametrize("name", SETS)
+def test_with_a_projection_the_limit_is_the_constrained_minimum(name, target, noise):
+    """From outside of the set, with a minimum inside or on the boundary."""
+    project, curvatures = SETS[name], jnp.array([1.0, 10.0])
+    target = jnp.array(target)
+    value = lambda x: 0.5 * jnp.sum(curvatures * (x - target) ** 2)
+    gradient = lambda x, z: curvatures * (x - target) + noise * z
+    z = jax.random.normal(jax.random.key(1), (3000, 2))
+    found, _, _ = steps(mu2_auto(projection=project), jnp.array([3.0, -2.0]), gradient, z)
+    descend = lambda _, x: project(x - 0.05 * jax.grad(value)(x))
+    minimum = jax.lax.fori_loop(0, 5000, descend, jnp.zeros(2))
+    assert value(project(found)) - value(minimum) < 1e-3
+    np.testing.assert_allclose(found, project(found), atol=1e-4)
+
+
+def test_orthogonal_steps_and_a_projection_are_refused_together():
+    with pytest.raises(ValueError, match="`spectral` must be False with `together=True`"):
+        mu2_auto(spectral=True, projection=SETS["ball"])
+
+
+# Pretrained params, changes on the way, and other losses.
+
+
+def test_from_an_optimum_noise_leads_away_no_further_than_the_samples():
+    """For ½ ‖x - z‖² the best estimate is the mean of z, with an error of noise²/T a coordinate."""
+    T, seeds = 1000, 32
+    for distance in (0.0, 3.0):
+        z = 1 + jax.random.normal(jax.random.key(0), (seeds, T, 10))
+        final = lambda z, d=distance: steps(mu2_auto(), jnp.ones(10) + d, lambda x, z: x - z, z)[0]
+        assert np.mean((jax.jit(jax.vmap(final))(z) - 1) ** 2) < 5 / T
+
+
+def test_a_shift_of_the_data_and_of_the_batch_size_is_followed():
+    noise = jnp.where(jnp.arange(6000) < 4000, 1.0, 0.2)[:, None]
+    z = jnp.where(jnp.arange(6000) < 2000, 0.0, 2.0)[:, None]
+    z = z + noise * jax.random.normal(jax.random.key(0), (6000, 5))
+    found, _, _ = steps(mu2_auto(), jnp.ones(5), lambda x, z: x - z, z)
+    # The average has weights like t, so that a ninth of it is from before the shift; the rate has
+    # fallen by then, and the iterate needs a part of the run to get there.
+    np.testing.assert_allclose(found, 2 * 8 / 9, atol=0.3)
+
+
+def test_a_rejected_batch_leaves_no_trace():
+    with x64():
+        tx = mu2_optax.reject_nonfinite(mu2_auto())
+        broken = jnp.array(ZS).at[jnp.array([0, 7, 150])].set(jnp.nan)
+        points, state = run(tx, split(jnp.array(X1)), broken)
+        kept = np.delete(ZS, [0, 7, 150], axis=0)
+        clean, _ = run(mu2_auto(), split(jnp.array(X1)), jnp.array(kept))
+        np.testing.assert_allclose(join(points)[-1], join(clean)[-1], rtol=0, atol=1e-12)
+    assert int(state.total) == 3
+
+
+def rosenbrock(x):
+    return 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
+
+
+@pytest.mark.parametrize("start", [(-1.2, 1.0), (0.0, 0.0)])
+def test_rosenbrock(start):
+    gradient = lambda x, z: jax.grad(rosenbrock)(x)
+    found, _, _ = steps(mu2_auto(), jnp.array(start), gradient, jnp.zeros(30_000))
+    np.testing.assert_allclose(found, 1, atol=0.01)
+
+
+def test_a_noise_free_quadratic_is_solved_whatever_its_condition():
+    curvatures = jnp.logspace(-6, 0, 10)
+    x, _, _ = steps(mu2_auto(), jnp.ones(10), lambda x, z: curvatures * x, jnp.ones(10_000))
+    assert np.abs(x).max() < 1e-4
+
+
+def test_a_kink_is_found():
+    x, _, _ = steps(mu2_auto(), jnp.array([1.0, -3.0]), lambda x, z: jnp.sign(x), jnp.ones(3000))
+    assert np.abs(x).max() < 0.03
+
+
+def test_a_linear_loss_goes_down_and_stays_finite():
+    x, _, rates = steps(mu2_auto(), jnp.array([1.0, -1.0]), lambda x, z: z, jnp.ones((10_000, 2)))
+    assert np.isfinite(x).all()
+    assert (x < -1e6).all()
+    assert rates[-1] < rates.max() < 1e6
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_a_separable_classification_is_learned_and_stays_finite(batch):
+    """The loss has no minimum, and its gradients end near zero."""
+    features = jax.random.normal(jax.random.key(1), (100, 5))
+    labels = jnp.sign(features @ jnp.arange(1.0, 6.0))
+    each = lambda x, rows: jax.nn.softplus(-labels[rows] * (features[rows] @ x))
+    gradient = jax.grad(lambda x, rows: jnp.mean(each(x, rows)))
+    if batch == 1:
+        rows = jax.random.randint(jax.random.key(2), (20_000, 1), 0, 100)
+    else:
+        rows = jnp.broadcast_to(jnp.arange(100), (20_000, 100))
+    x, state, _ = steps(mu2_auto(), jnp.zeros(5), gradient, rows)
+    assert np.mean(each(x, jnp.arange(100))) < 0.01
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((x, state)))
+
+
+def test_a_game_is_not_its_job():
+    """x y has its saddle at the origin; docs/nothing_to_choose.md says that it is not found."""
+    signs = jnp.tile(jnp.array([1.0, -1.0]), (1000, 1))
+    x, _, _ = steps(mu2_auto(), jnp.array([1.0, 1.0]), lambda p, z: p[::-1] * z, signs)
+    assert np.isfinite(x).all()
+
+
+def test_one_sample_and_one_parameter_are_enough():
+    x, _, _ = steps(mu2_auto(), jnp.array(0.0), lambda x, z: x - z, jnp.full(3000, 7.0))
+    np.testing.assert_allclose(x, 7.0, atol=0.02)
+
+
+# Narrow params.
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_narrow_params_come_as_near_as_their_dtype_allows(dtype):
+    z = 1 + 0.1 * jax.random.normal(jax.random.key(0), (3000, 4))
+    gradient = lambda x, z: x - z.astype(x.dtype)
+    x, state, _ = steps(mu2_auto(), jnp.full(4, 3.0, dtype), gradient, z)
+    assert x.dtype == dtype
+    np.testing.assert_allclose(state.x, 1.0, atol=0.02)
 
 
 @pytest.mark.slow
-def test_linen_and_nnx_train_alike_and_keep_the_statistics_of_the_average():
-    """The loss at x makes the statistics; the gradient at y leaves no trace in them."""
-    tx = mu2_optax.mu2_auto(100.0)
-    model = nnx_model()
-    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
-    state = test_linen.make_state(tx)
-    linen_step = jax.jit(test_linen.train_step)
-    losses = []
-    for batch in batches(60):
-        alone = nnx.clone(model)
-        alone(batch["image"])
-        losses.append([float(test_nnx.train_step(model, optimizer, batch))])
-        assert_close(nnx.state(model, nnx.BatchStat), nnx.state(alone, nnx.BatchStat), 1e-5)
-        state, loss = linen_step(state, batch)
-        losses[-1].append(float(loss))
-    # A bias before BatchNorm has no gradient but rounding, which is scaled up like any other, so
-    # that params differ; the function that they compute does not.
-    np.testing.assert_allclose(*np.array(losses[:20]).T, atol=1e-3)
-    assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
+def test_a_hundred_thousand_steps_in_bfloat16():
+    z = 1 + 0.1 * jax.random.normal(jax.random.key(0), (100_000, 4))
+    gradient = lambda x, z: x - z.astype(x.dtype)
+    _, state, _ = steps(mu2_auto(), jnp.full(4, 3.0, "bfloat16"), gradient, z)
+    np.testing.assert_allclose(state.x, 1.0, atol=0.01)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
 
 
-# Bad arguments.
+def test_one_narrow_leaf_does_not_cost_a_copy_of_the_others():
+    state = mu2_auto().init({"large": jnp.ones(1000), "narrow": jnp.ones((), "bfloat16")})
+    assert state.x["large"] is None
+    assert state.x["narrow"].dtype == jnp.float32
+
+
+# What it costs.
+
+
+def test_the_state_is_two_copies_of_the_params_and_a_sample():
+    params = {"w": jnp.ones((784, 512)), "v": jnp.ones((512, 512)), "b": jnp.ones(512)}
+    size = lambda tree: sum(leaf.size for leaf in jax.tree.leaves(tree))
+    state = jax.eval_shape(mu2_auto().init, params)
+    assert size(state) < 2.1 * size(params)
+    bfloat16 = jax.eval_shape(mu2_auto().init, jax.tree.map(lambda p: p.astype("bfloat16"), params))
+    assert size(bfloat16) < 3.1 * size(params)
+
+
+def test_only_w_takes_the_dtype_of_the_state():
+    state = mu2_auto(state_dtype=jnp.bfloat16).init(jnp.ones(3))
+    assert state.w.dtype == jnp.bfloat16
+    assert state.inner_state.inner_state.inverse.dtype == jnp.float32
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: mu2_optax.mu2_auto(0.0), "`factor` must be finite and greater than 0, got 0"),
-        (lambda: mu2_optax.mu2_auto(weight_decay=-1.0), "`weight_decay` .* got -1"),
+        (lambda: mu2_auto(factor=0.0), "`factor` must be finite and greater than 0, got 0"),
+        (lambda: mu2_auto(factor=np.inf), "`factor` must be finite and greater than 0, got inf"),
+        (lambda: mu2_auto(weight_decay=-1.0), "`weight_decay` .* got -1"),
         (
-            lambda: mu2_optax.grown_rate(optax.identity(), growth=0.5),
-            "`growth` must be finite and at least 1, got 0.5; the rate cannot shrink",
-        ),
-        (
-            lambda: mu2_optax.query_ahead(mu2_optax.anytime(optax.sgd(0.1), 0.1), 2.0),
-            "`share` must lie in .* got 2",
+            lambda: mu2_optax.distance_rate(optax.identity(), momentum=1.0),
+            r"`momentum` must lie in \[0, 1\), got 1.0; at 1 nothing would be forgotten",
         ),
     ],
 )
@@ -333,59 +527,6 @@ def test_bad_numbers_are_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize("tx", [optax.adam(0.1), mu2_optax.mu2_sgd(0.1)])
-def test_what_does_not_average_alone_is_refused(tx):
-    with pytest.raises(TypeError, match=r"`averaging` must be .* an AnytimeState, got one with"):
-        mu2_optax.query_ahead(tx).init(jnp.ones(2))
-
-
-def test_a_step_without_its_sample_is_refused():
-    tx = mu2_optax.mu2_auto()
-    with pytest.raises(ValueError, match=r"`query_ahead` evaluates .* `grad_fn` was not given"):
-        tx.update(jnp.ones(2), tx.init(jnp.ones(2)), jnp.ones(2))
-
-
-def path_of(loss, start):
-    """The points of the gradients of a run without noise, and what it sums up at each."""
-    grad_fn = jax.grad(loss)
-    tx = mu2_optax.mu2_auto()
-
-    def step(carry, _):
-        params, state = carry
-        grads = grad_fn(params, ())
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=())
-        seen = state.inner_state
-        return (optax.apply_updates(params, updates), state), (seen.y, seen.slope, seen.rate)
-
-    return jax.lax.scan(step, (start, tx.init(start)), None, length=200)[1]
-
-
-def test_the_sum_is_the_decrease_of_a_quadratic_and_the_energy_of_the_path():
-    with x64():
-        hessian = jnp.diag(jnp.array([0.1, 1.0, 30.0]))
-        loss = lambda x, _: 0.5 * x @ hessian @ x
-        y, slopes, rates = path_of(loss, jnp.array([3.0, -2.0, 1.0]))
-        s = jnp.diff(y, axis=0)
-        energy = jnp.cumsum(0.5 * jnp.einsum("ti,ij,tj->t", s, hessian, s))
-        decrease = jax.vmap(lambda x: loss(x, None))(y) - loss(y[0], None)
-        np.testing.assert_allclose(slopes[1:], decrease[1:] + energy, rtol=0, atol=1e-9)
-        assert rates[-1] == rates[100] > 100 * rates[0]
-
-
-def test_the_rate_grows_only_where_a_convex_loss_is_below_its_start_and_within_an_energy():
-    rng = np.random.default_rng(0)
-    with x64():
-        features = jnp.array(rng.normal(size=(40, 4)))
-        labels = jnp.array(np.sign(rng.normal(size=40)))
-
-        def loss(x, _):  # 0.01-strongly convex
-            return jnp.mean(jnp.log1p(jnp.exp(-labels * (features @ x)))) + 0.005 * x @ x
-
-        y, slopes, rates = path_of(loss, jnp.array([2.0, -1.0, 1.0, 3.0]))
-        losses = jax.vmap(lambda x: loss(x, None))(y)
-        energy = jnp.cumsum(jnp.sum(jnp.diff(y, axis=0) ** 2, axis=1))
-        grown = np.flatnonzero(np.diff(rates) > 0) + 1
-        assert len(grown) > 10
-        assert np.all(slopes[1:] >= losses[1:] - losses[0] + 0.005 * energy - 1e-12)
-        assert np.all(losses[grown] < losses[0])
-        assert np.all(0.005 * energy[grown - 1] < losses[0] - losses[grown])
+def test_someones_learning_rate_is_refused():
+    with pytest.raises(TypeError, match="positional"):
+        mu2_auto(1e-3)

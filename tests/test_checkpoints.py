@@ -13,14 +13,17 @@ import numpy as np
 import optax
 import orbax.checkpoint as ocp
 import pytest
-from cnn import batches, nnx_model
+from cnn import LinenCNN, batches, linen_variables, nnx_model
 from flax import nnx, serialization
-from test_nnx import train_step as nnx_train_step
+from linen_steps import FlaxState, make_loss
+from nnx_steps import auto_step
+from nnx_steps import train_step as nnx_train_step
 from train_and_resume import new_state, train_step
 
 import mu2_optax
 import mu2_optax.checkpoint
 import mu2_optax.linen
+import mu2_optax.nnx
 from benchmarks.faults import full_disk, kills
 
 TESTS = pathlib.Path(__file__).parent
@@ -166,6 +169,59 @@ def test_an_nnx_run_goes_on_bit_for_bit(tmp_path):
         nnx_train_step(*run[:2], batch, run[2])
         nnx_train_step(*restored[:2], batch, restored[2])
     trees = [nnx.as_pure(nnx.state(r[:2])) for r in (run, restored)]
+    assert bits(trees[0]) == bits(trees[1])
+
+
+def new_linen_run():
+    apply = LinenCNN(dropout=0.5).apply
+    return FlaxState.create(apply_fn=apply, tx=mu2_optax.mu2_auto(), **linen_variables())
+
+
+@jax.jit
+def linen_auto_step(state, batch):
+    """The key is a function of the step."""
+    loss = make_loss(state, jax.random.fold_in(jax.random.key(1), state.step))
+    grads, (_, batch_stats) = jax.grad(loss, has_aux=True)(state.params, batch)
+    return state.apply_gradients(grads=grads, batch_stats=batch_stats)
+
+
+@pytest.mark.parametrize(
+    "store", [pytest.param(save_and_restore_orbax, marks=pytest.mark.slow), None]
+)
+def test_a_run_of_mu2_auto_goes_on_bit_for_bit_in_flaxs_own_state(store, tmp_path):
+    data = list(batches(8))
+    state = new_linen_run()
+    for batch in data[:4]:
+        state = linen_auto_step(state, batch)
+    if store:
+        new = jax.tree.map(jnp.asarray, new_linen_run())  # Flax's first step is a Python integer
+        restored = store(state, new, tmp_path)
+    else:
+        restored = serialization.from_bytes(new_linen_run(), serialization.to_bytes(state))
+    for batch in data[4:]:
+        state, restored = linen_auto_step(state, batch), linen_auto_step(restored, batch)
+    assert bits(restored) == bits(state)
+    averages = [mu2_optax.linen.eval_state(some).params for some in (state, restored)]
+    assert bits(averages[0]) == bits(averages[1])
+
+
+@pytest.mark.slow
+def test_an_nnx_run_of_mu2_auto_goes_on_bit_for_bit(tmp_path):
+    def new_run():
+        model = nnx_model()
+        return model, nnx.Optimizer(model, mu2_optax.mu2_auto(), wrt=nnx.Param)
+
+    step = nnx.jit(auto_step)
+    run, data = new_run(), list(batches(8))
+    for batch in data[:4]:
+        step(*run, batch)
+    graphdef, new = nnx.split(new_run())
+    restored = nnx.merge(graphdef, save_and_restore_orbax(nnx.state(run), new, tmp_path))
+    for batch in data[4:]:
+        step(*run, batch)
+        step(*restored, batch)
+    both = [(*some, mu2_optax.nnx.eval_model(*some)) for some in (run, restored)]
+    trees = [nnx.as_pure(nnx.state(some)) for some in both]
     assert bits(trees[0]) == bits(trees[1])
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -30,14 +31,78 @@ LEAVES = [
 def words(leaf):
     """The bits of a leaf, as Python's integers: an oracle that knows nothing of JAX."""
     leaf = np.asarray(leaf)
+    leaf = leaf.view(leaf.real.dtype) if leaf.dtype.kind == "c" else leaf
     width = min(leaf.dtype.itemsize, 4)
     return np.frombuffer(leaf.tobytes(), f"<u{width}").tolist()
 
 
-@pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if np.asarray(leaf).dtype.kind != "c"])
-def test_a_checksum_is_the_weighted_sum_of_the_words(leaf):
-    expected = sum((2 * i + 1) * word for i, word in enumerate(words(leaf))) % 2**32
-    assert checkpoint.seal(leaf).sums.tolist() == [expected]
+def mixed(word):
+    """The last steps of MurmurHash3, which change every word to another one."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        word = (word ^ (word >> shift)) * factor % 2**32
+    return word
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_a_checksum_is_the_sum_of_the_mixed_words(leaf):
+    places = enumerate(words(leaf))
+    expected = sum(mixed((word + i * 0x9E3779B9) % 2**32) for i, word in places)
+    expected += zlib.crc32(str(np.shape(leaf)).encode())
+    assert checkpoint.seal(leaf).sums.tolist() == [expected % 2**32]
+
+
+def test_the_same_numbers_in_another_shape_are_not_what_was_saved():
+    for leaf in (jnp.arange(4.0), np.arange(4.0)):
+        sealed = checkpoint.seal(leaf)
+        with pytest.raises(ValueError, match="is damaged"):
+            checkpoint.unseal(sealed._replace(tree=leaf.reshape(2, 2)))
+
+
+@pytest.mark.parametrize("empty", [{}, [], (), {"a": None}])
+def test_a_tree_without_leaves_can_be_sealed(empty):
+    sealed = checkpoint.seal(empty)
+    assert sealed.sums.shape == (0,)
+    assert checkpoint.unseal(sealed) == empty
+    with pytest.raises(ValueError, match="has 0 checksums for 1 leaves"):
+        checkpoint.unseal(sealed._replace(tree=jnp.ones(2)))
+
+
+@pytest.mark.parametrize("bit", [31, 30, 16, 0])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.float16, np.float64])
+def test_the_same_bit_flipped_in_two_numbers_is_found(dtype, bit):
+    leaf = np.arange(1, 6).astype(dtype)
+    word = np.dtype(f"u{leaf.itemsize}").type(1) << (bit % (8 * leaf.itemsize))
+    sealed = checkpoint.seal(leaf)
+    for i, j in ((0, 1), (1, 4), (2, 3)):
+        damaged = leaf.copy()
+        damaged.view(word.dtype)[[i, j]] ^= word
+        with pytest.raises(ValueError, match="is damaged"):
+            checkpoint.unseal(sealed._replace(tree=damaged))
+    swapped = leaf[[1, 0, 2, 3, 4]]
+    with pytest.raises(ValueError, match="is damaged"):
+        checkpoint.unseal(sealed._replace(tree=swapped))
+
+
+@pytest.mark.parametrize("leaf", [np.float64(1 / 3), np.complex128([1 / 3 + 2j / 7]),
+                                  np.array([2**60 + 1]), np.uint64(2**63)])  # fmt: skip
+def test_numbers_of_64_bits_are_checked_to_the_last_one_with_and_without_x64(leaf):
+    sealed = checkpoint.seal(leaf)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(checkpoint.seal(jnp.asarray(leaf)).sums, sealed.sums)
+        checkpoint.unseal(sealed)
+    damaged = np.asarray(leaf).copy()
+    damaged.reshape(-1).view(np.uint8)[0] ^= 1
+    with pytest.raises(ValueError, match="is damaged"):
+        checkpoint.unseal(sealed._replace(tree=damaged))
+
+
+@pytest.mark.parametrize("dtype", [jnp.int4, jnp.uint4, jnp.int2, jnp.float8_e4m3fn])
+def test_narrow_numbers_can_be_sealed(dtype):
+    leaf = jnp.asarray([1, 0, 1, -2], jnp.float32).astype(dtype)
+    sealed = checkpoint.seal(leaf)
+    checkpoint.unseal(sealed)
+    with pytest.raises(ValueError, match="is damaged"):
+        checkpoint.unseal(sealed._replace(tree=leaf.at[2].set(0)))
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: str(np.asarray(leaf).dtype))
@@ -103,13 +168,14 @@ def test_a_bit_that_orbax_does_not_notice_is_found(tmp_path):
 # What a sweep sends to the workers of an executor and gets from them, as SECURITY.md says.
 TO_AND_FROM_WORKERS = {
     ROOT / "mu2_optax" / "sweep" / name
-    for name in ("_executor.py", "_shipping.py", "_worker.py", "_command/cluster.py")
+    for name in ("_remote/executor.py", "_remote/worker.py", "_command/plan.py")
 }
 UNSAFE = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 
 @pytest.mark.parametrize("folder", ["mu2_optax", "examples", "benchmarks"])
 def test_nothing_that_was_stored_is_unpickled(folder):
+    assert all(path.is_file() for path in TO_AND_FROM_WORKERS)
     files = sorted({*(ROOT / folder).rglob("*.py")} - TO_AND_FROM_WORKERS)
     assert files
     for path in files:

@@ -13,8 +13,8 @@ from mu2_optax import (
     anytime,
     anytime_sgd,
     corrected_momentum,
+    distance_rate,
     fixed_momentum,
-    grown_rate,
     linear_momentum,
     mu2,
     mu2_auto,
@@ -23,9 +23,9 @@ from mu2_optax import (
     onto_l2_ball,
     per_tensor,
     projected,
-    query_ahead,
     storm,
     uniform_momentum,
+    unit_directions,
 )
 
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
@@ -135,7 +135,9 @@ def test_scaling_the_loss_and_the_rate_inversely_changes_nothing(optimizer):
     momentum = linear_momentum()
     points, _ = trajectory(optimizer(0.3, momentum))
     again, _ = trajectory(optimizer(0.3 / c, momentum), grad_fn=scaled)
-    np.testing.assert_allclose(points, again, rtol=0, atol=1e-13)
+    # XLA may fuse a product into another sum where c stands beside it; that rounding, 4e-16 of
+    # points up to 2.5, is multiplied along the path, to 1.06e-13 with the newest Python.
+    np.testing.assert_allclose(points, again, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("momentum", MOMENTA)
@@ -208,45 +210,31 @@ def test_the_centre_of_a_ball_stays_where_it_is():
     np.testing.assert_array_equal(onto_l2_ball(1.0, params)(params)["a"], np.zeros(3))
 
 
-FIRST_RATE = 1e-4 * (np.sqrt(np.mean(X1**2)) + 1e-4)
+@pytest.mark.parametrize("momentum", MOMENTA)
+def test_a_point_hardly_ahead_of_the_average_is_anytime(momentum):
+    near = anytime(optax.sgd(0.3), momentum.gamma, ahead=1e-15)
+    assert_same(near, anytime_sgd(0.3, momentum))
 
 
 @pytest.mark.parametrize("momentum", MOMENTA)
-def test_a_query_no_distance_ahead_is_anytime(momentum):
-    average = anytime_sgd(0.3, momentum)
-    assert_same(query_ahead(average, 0.0), average)
-
-
-@pytest.mark.parametrize("momentum", MOMENTA)
-def test_a_query_all_the_way_ahead_is_the_inner_optimizer_and_an_average_of_it(momentum):
+def test_a_point_nearly_at_the_iterate_is_the_inner_optimizer_and_an_average_of_it(momentum):
     sgd, _ = trajectory(optax.sgd(0.3))
-    _, state = trajectory(query_ahead(anytime(optax.sgd(0.3), momentum.gamma), 1.0))
-    np.testing.assert_allclose(join(state.w), sgd[-1], rtol=0, atol=1e-13)
-
-
-def test_a_growth_of_one_is_a_constant_rate():
-    rated = optax.chain(optax.scale_by_adam(), optax.scale(-300 * FIRST_RATE))
-    assert_same(grown_rate(optax.scale_by_adam(), factor=300.0, growth=1.0), rated)
+    points, state = trajectory(anytime(optax.sgd(0.3), momentum.gamma, ahead=1 - 1e-14))
+    np.testing.assert_allclose(join(state.w), sgd[-1], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(points[-1], sgd[-1], rtol=0, atol=1e-10)
 
 
 def test_the_optimizer_with_nothing_to_choose_is_its_composition():
-    direction = optax.scale_by_rms(0.999, 1e-17, eps_in_sqrt=False, bias_correction=True)
-    average = anytime(grown_rate(direction), linear_momentum().gamma)
-    assert_same(query_ahead(average, 0.3), mu2_auto(), atol=0)
+    rate = distance_rate(unit_directions())
+    assert_same(anytime(rate, linear_momentum().gamma, ahead=0.3), mu2_auto(), atol=0)
 
 
-def test_the_rate_grows_by_the_slopes_along_the_params_where_nothing_averages():
-    """η is 1.5 to the number of steps at which e is negative and E is by two standard errors."""
-    tx = grown_rate(optax.scale_by_rms(), factor=10.0)
-    points, state = trajectory(tx)
-    ys = np.concatenate([[X1, X1], points[:-1]])  # y_0 = y_1
-    slopes = [
-        join(grad_fn(split(jnp.array(y)), z)) @ (y - y_before)
-        for y_before, y, z in zip(ys[:-1], ys[1:], ZS, strict=True)
-    ]
-    noise = np.sqrt(np.cumsum(np.diff(slopes, prepend=0.0) ** 2 / 2))
-    growths = sum((np.cumsum(slopes) < -2 * noise) & (np.array(slopes) < 0))
-    assert 2 < growths < len(ZS)
-    np.testing.assert_allclose(state.rate, 10 * FIRST_RATE * 1.5**growths, rtol=1e-12)
-    np.testing.assert_allclose(state.slope, sum(slopes), rtol=1e-12)
-    np.testing.assert_allclose(state.noise, noise[-1], rtol=1e-12)
+def test_a_distance_that_stays_the_first_is_a_rate_of_one_over_root_t():
+    """Steps back and forth lead nowhere: ρ is constant, and so are directions of size one."""
+    tx, params = distance_rate(optax.identity()), jnp.ones(3)
+    state = tx.init(params)
+    for t in range(100):
+        updates, state = tx.update((-1.0) ** t * jnp.ones(3), state, params)
+        params = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(state.reach, 0.1, rtol=1e-6)
+    np.testing.assert_allclose(mu2_optax.found_rate(state), 0.1 / np.sqrt(200), rtol=1e-5)

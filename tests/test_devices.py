@@ -1,12 +1,7 @@
 """The same run on one device, on eight, and on two processes."""
 
 import functools
-import os
-import pathlib
 import re
-import socket
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +11,7 @@ import pytest
 from cnn import LinenCNN, assert_close, batches, cross_entropy, linen_variables, nnx_model
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from processes import TESTS, free_port, outputs, run
 from train_as_one_of_two import (
     EXAMPLES,
     OPTIMIZERS,
@@ -28,7 +24,6 @@ import mu2_optax
 import mu2_optax.linen
 import mu2_optax.nnx
 
-TESTS = pathlib.Path(__file__).parent
 STEPS = 30
 
 
@@ -350,40 +345,6 @@ def test_a_matrix_that_is_sharded_on_an_explicit_mesh_moves_as_on_one_device(tx)
         found = train(sharded, jax.device_put(noise, NamedSharding(mesh, PartitionSpec())))
         assert jax.typeof(found) == jax.typeof(sharded)
     np.testing.assert_allclose(found, train(x, noise), rtol=1e-5, atol=1e-6)
-
-
-def run(script, *args, devices=1):
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, [TESTS.parent, TESTS])),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-    }
-    return subprocess.Popen(
-        [sys.executable, str(script), *map(str, args)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def outputs(*processes):
-    """What each process prints; none outlives this call."""
-    try:
-        results = [process.communicate(timeout=300) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, (_, errors) in zip(processes, results, strict=True):
-        assert process.returncode == 0, errors
-    return [output for output, _ in results]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @pytest.mark.slow

@@ -42,6 +42,45 @@ def test_missing_batch(tx):
         update(tx, batch=None)
 
 
+NAMED = {
+    "mu2": m.mu2(optax.sgd(0.1)),
+    "mu2_sgd": m.mu2_sgd(0.1),
+    "mu2_adam": m.mu2_adam(0.1),
+    "mu2_adamw": m.mu2_adamw(0.1),
+    "mu2_frank_wolfe": m.mu2_frank_wolfe(m.lmo.l2_ball(1.0)),
+    "mu2_extra_sgd": m.mu2_extra_sgd(0.1),
+    "storm": m.storm(0.1, 0.9),
+    "corrected_momentum": m.corrected_momentum(0.5),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_the_error_names_what_was_called_and_what_gives_the_arguments(name):
+    told = rf"`{name}` evaluates .*`grads` is `grad_fn\(params, batch\)`.*mu2_optax\.value_and_grad"
+    tx = NAMED[name]
+    with pytest.raises(ValueError, match=told):
+        tx.update(GRADS, tx.init(PARAMS), PARAMS)
+
+
+def test_a_grad_fn_of_several_arguments():
+    gradient = jax.grad(lambda params, x, y: jnp.sum(params["layer"]["w"] * x) + y)
+    told = r"function of \(params, batch\), got one of \(params, x, y\).*\*batch.*value_and_grad"
+    with pytest.raises(TypeError, match=told):
+        update(m.mu2_sgd(0.1), grad_fn=gradient, batch=(1.0, 2.0))
+
+
+def test_the_bar_of_an_optimizer_that_has_none():
+    state = optax.adam(0.1).init(PARAMS)
+    with pytest.raises(
+        ValueError, match=r"exactly one estimate d .* got 0 in a tuple; use one"
+    ) as e:
+        m.error_bar(state)
+    assert "norm" not in str(e.value)
+    with pytest.raises(ValueError, match=r"exactly one estimate d") as e:
+        m.stopping.NormBelow(0.1)(state)
+    assert "pass any function from the state" in e.value.__notes__[0]
+
+
 def test_prev_grads_are_not_enough_for_the_extragradient():
     with pytest.raises(ValueError, match=r"`mu2_extra_sgd` evaluates the gradient again"):
         update(OPTIMIZERS["mu2_extra_sgd"], grad_fn=None, prev_grads=GRADS)
@@ -162,9 +201,8 @@ def test_an_array_in_the_place_of_a_number(name, make):
         lambda schedule: m.mu2_sgd(0.1, m.fixed_momentum(gamma=schedule)),
         lambda schedule: m.mu2_sgd(0.1, m.weighted_momentum(schedule)),
         lambda schedule: m.mu2_extra_sgd(schedule),
-        lambda schedule: m.query_ahead(m.anytime_sgd(0.1, m.linear_momentum()), schedule),
     ],
-    ids=["beta", "gamma", "alpha", "learning_rate", "share"],
+    ids=["beta", "gamma", "alpha", "learning_rate"],
 )
 @pytest.mark.parametrize("length", [1, 2])
 def test_a_schedule_that_returns_an_array(make, length):
@@ -360,7 +398,6 @@ def test_a_count_of_rejections_that_is_none(count):
         m.reject_nonfinite(optax.sgd(0.1), count)
 
 
-@pytest.mark.parametrize("name", ["factor", "growth"])
 @pytest.mark.parametrize(
     ("value", "error", "rule"),
     [
@@ -370,9 +407,15 @@ def test_a_count_of_rejections_that_is_none(count):
         (jnp.ones(3), ValueError, "must be a single number"),
     ],
 )
-def test_a_factor_or_growth_of_the_rate_that_is_none(name, value, error, rule):
-    with pytest.raises(error, match=f"`{name}` {rule}"):
-        m.grown_rate(optax.identity(), **{name: value})
+def test_a_factor_that_is_none(value, error, rule):
+    with pytest.raises(error, match=f"`factor` {rule}"):
+        m.mu2_auto(factor=value)
+
+
+@pytest.mark.parametrize("ahead", [1.0, -0.1, float("nan"), jnp.ones(2), "0.3"])
+def test_a_point_beyond_the_iterate(ahead):
+    with pytest.raises((TypeError, ValueError), match="`ahead` must "):
+        m.anytime(optax.sgd(0.1), 0.1, ahead=ahead)
 
 
 def test_microbatches_that_do_not_fit():

@@ -18,6 +18,8 @@ from examples.cifar10_resnet import augment
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPTS = (
     "nothing_to_choose",
+    "finetuning",
+    "ppo_cartpole",
     "logistic_regression",
     "mnist_cnn",
     "cifar10_resnet",
@@ -55,6 +57,39 @@ def test_a_network_with_nothing_to_choose_takes_mnist_images(tmp_path, monkeypat
     assert "learning rate found" in call("nothing_to_choose", monkeypatch, capsys, *options).out
 
 
+def table(text):
+    """The rows of a printed table: the numbers after each name."""
+    rows = (re.match(r"(\S.*?)  +(\d.*)", line) for line in text.splitlines())
+    return {row[1]: [float(n) for n in re.findall(r"[\d.]+", row[2])] for row in rows if row}
+
+
+def test_a_pretrained_network_learns_other_digits_in_each_way(monkeypatch, capsys):
+    options = ("--seeds", 1, "--epochs", 10, "--pretraining", 5)
+    rows = table(call("finetuning", monkeypatch, capsys, *options).out)
+    assert list(rows) == ["all of it", "new head", "LoRA"]
+    for auto, _, adam, _ in rows.values():
+        assert auto > 0.7
+        assert auto > adam - 0.1
+
+
+def test_fine_tuning_takes_mnist_images(tmp_path, monkeypatch, capsys):
+    write(tmp_path, mnist_files())
+    options = ("--data", "mnist", "--data-dir", tmp_path)
+    with pytest.raises(SystemExit):  # there are twenty of them
+        call("finetuning", monkeypatch, capsys, *options)
+    assert "--images must be at least 32" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ppo_learns_to_balance_the_pole(monkeypatch, capsys):
+    options = ("--steps", 30_000, "--seeds", 2)
+    rows = table(call("ppo_cartpole", monkeypatch, capsys, *options).out)
+    assert len(rows) == 4
+    training, _, _, _, kept, *_ = rows["mu2_auto()"]
+    assert training > 50  # actions at random: about 22
+    assert kept > 100
+
+
 def test_logistic_regression_learns_digits_at_any_rate(monkeypatch, capsys):
     for rate in (1, 10_000):
         options = ("--learning-rate", rate, "--epochs", 5)
@@ -71,12 +106,14 @@ def test_logistic_regression_reads_the_canonical_files(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_quickly")
 def test_the_cnn_learns_digits(monkeypatch, capsys):
     shown = call("mnist_cnn", monkeypatch, capsys, "--epochs", 1, "--batch", 32)
     assert accuracy(shown.out) > 0.7
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_quickly")
 def test_the_cnn_takes_mnist_images(tmp_path, monkeypatch, capsys):
     write(tmp_path, mnist_files())
     options = ("--data", "mnist", "--data-dir", tmp_path, "--batch", 5, "--steps", 2)
@@ -84,6 +121,7 @@ def test_the_cnn_takes_mnist_images(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_quickly")
 def test_the_tour_ends_and_its_parts_learn(monkeypatch, capsys):
     shown = call("optax_pipeline", monkeypatch, capsys, "--steps", 60)
     found = re.findall(r"(\w+) +test accuracy (\d\.\d+)", shown.out)
@@ -92,6 +130,7 @@ def test_the_tour_ends_and_its_parts_learn(monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_quickly")
 def test_the_resnet_resumes_bit_for_bit_and_runs_on_two_devices(tmp_path):
     write(tmp_path, cifar_files(records=8))
     options = ("--data-dir", tmp_path, "--width", 2, "--depth", 10, "--batch", 8)

@@ -11,6 +11,8 @@ import pytest
 
 import mu2_optax
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
 PAGE = (pathlib.Path(__file__).parent.parent / "docs" / "how_do_i.md").read_text()
 PROBLEM, *RECIPES = PAGE.split("\n## … ")
 

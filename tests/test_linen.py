@@ -16,7 +16,10 @@ from cnn import (
     linen_variables,
     split,
 )
+from flax import linen
 from flax.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
+from flax.training import train_state
+from linen_steps import FlaxState, make_loss, train_step
 
 import mu2_optax
 import mu2_optax.linen as mu2_linen
@@ -30,27 +33,6 @@ def make_state(tx, batch_norm=True, dropout=0.0):
         tx=tx,
         batch_stats=variables.get("batch_stats", {}),
     )
-
-
-def make_loss(state, key=None):
-    """The loss as Flax's own examples write it: closed over statistics and key."""
-
-    def loss_fn(params, batch):
-        logits, updates = state.apply_fn(
-            {"params": params, "batch_stats": state.batch_stats},
-            batch["image"],
-            mutable=["batch_stats"],
-            rngs=None if key is None else {"dropout": key},
-        )
-        return cross_entropy(logits, batch), (logits, updates.get("batch_stats", {}))
-
-    return loss_fn
-
-
-def train_step(state, batch, key=None):
-    evaluate = mu2_linen.value_and_grad(make_loss(state, key), has_aux=True)
-    (loss, (_, batch_stats)), grads, again = evaluate(state.params, batch)
-    return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again), loss
 
 
 def test_evaluations_at_the_same_point_are_equal_under_dropout():
@@ -257,6 +239,22 @@ def test_recalibration_gives_the_mean_of_the_batch_statistics():
     assert_close(found, {"norm": {"mean": mean, "var": var}}, 1e-5)
 
 
+def test_recalibration_of_one_batch_norm_called_twice_is_the_mean_over_its_calls():
+    class Twice(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            norm = linen.BatchNorm(use_running_average=False)
+            return norm(3 * norm(x) + 5)
+
+    data = 1 + 2 * jax.random.normal(jax.random.key(0), (3, 64, 2))
+    variables = Twice().init(jax.random.key(1), data[0])
+    forward = lambda variables, batch: Twice().apply(variables, batch, mutable=["batch_stats"])
+    found = mu2_linen.recalibrate(forward, variables, data)["BatchNorm_0"]
+    first_mean, first_var = data.mean(1).mean(0), data.var(1).mean(0)
+    np.testing.assert_allclose(found["mean"], (first_mean + 5) / 2, rtol=1e-4)
+    np.testing.assert_allclose(found["var"], (first_var + 9) / 2, rtol=1e-4)
+
+
 def test_recalibration_does_not_depend_on_the_old_statistics():
     variables = linen_variables()
     spoilt = {**variables, "batch_stats": jax.tree.map(lambda s: s + 1e6, variables["batch_stats"])}
@@ -347,3 +345,45 @@ def test_a_loss_without_a_batch_among_its_arguments_has_no_share():
     evaluate = mu2_linen.value_and_grad(lambda params: loss(params, batch), has_aux=True, part=0.5)
     with pytest.raises(ValueError, match=r"got arrays of shapes \[\]; pass a function"):
         evaluate(state.params)
+
+
+def auto_step(state, batch):
+    grads, (_, batch_stats) = jax.grad(make_loss(state), has_aux=True)(state.params, batch)
+    return state.apply_gradients(grads=grads, batch_stats=batch_stats)
+
+
+@pytest.mark.parametrize("kind", [FlaxState, mu2_linen.TrainState])
+def test_the_state_at_the_average_is_recalibrated_there(kind):
+    apply = LinenCNN().apply
+    state = kind.create(apply_fn=apply, tx=mu2_optax.mu2_auto(), **linen_variables())
+    data = list(batches(12))
+    step = jax.jit(auto_step)
+    for batch in data:
+        state = step(state, batch)
+    average = mu2_linen.eval_state(state)
+    assert_close(average.params, mu2_optax.eval_params(state, state.params), 0.0)
+    kernels = (some.params["dense"]["kernel"] for some in (average, state))
+    assert not np.allclose(*kernels, atol=1e-4)
+    assert_close(average.batch_stats, state.batch_stats, 0.0)
+    assert int(average.step) == 12
+    forward = lambda variables, batch: apply(variables, batch["image"], mutable=["batch_stats"])
+    variables = {"params": average.params, "batch_stats": average.batch_stats}
+    statistics = mu2_linen.recalibrate(forward, variables, data)["norm"]
+    seen = [by_hand(average.params, batch["image"])[1] for batch in data]
+    mean, var = (np.mean(each, axis=0) for each in zip(*seen, strict=True))
+    np.testing.assert_allclose(statistics["mean"], mean, atol=1e-5)
+    np.testing.assert_allclose(statistics["var"], var, atol=1e-5)
+
+
+def test_what_is_overwritten_with_its_gradient_has_no_average():
+    params = {"params": {"w": jnp.ones(2)}, OVERWRITE_WITH_GRADIENT: {"scale": jnp.ones(1)}}
+    for kind in (train_state.TrainState, mu2_linen.TrainState):
+        state = kind.create(apply_fn=None, params=params, tx=mu2_optax.mu2_auto())
+        for number in range(3):
+            grads = {"params": {"w": jnp.ones(2)}, OVERWRITE_WITH_GRADIENT: {"scale": jnp.ones(1)}}
+            state = state.apply_gradients(grads=jax.tree.map(lambda g, n=number: g + n, grads))
+        average = mu2_linen.eval_state(state).params
+        np.testing.assert_array_equal(average[OVERWRITE_WITH_GRADIENT]["scale"], 3.0)
+        expected = mu2_optax.eval_params(state.opt_state, state.params["params"])
+        np.testing.assert_array_equal(average["params"]["w"], expected["w"])
+        assert not np.allclose(average["params"]["w"], state.params["params"]["w"])

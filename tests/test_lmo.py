@@ -72,8 +72,16 @@ def test_oracle_ignores_scale_keeps_dtype_and_handles_zero_and_nan(case):
     oracle, projection = CASES[case]
     d = ravel_pytree(TREE)[0] + jax.random.normal(jax.random.key(1), (10,))
     directions = jnp.stack(
-        [d, 1e-30 * d, 1e30 * d, 0 * d, d.at[7].set(jnp.nan), d.at[7].set(jnp.inf)]
-    )  # squares of the second and third under- and overflow
+        [
+            d,
+            1e-30 * d,
+            1e30 * d,
+            d / jnp.max(jnp.abs(d)) * 3e38,  # the inverse of which is subnormal
+            0 * d,
+            d.at[7].set(jnp.nan),
+            d.at[7].set(jnp.inf),
+        ]
+    )  # squares of the second, third and fourth under- and overflow
 
     @jax.jit
     @jax.vmap
@@ -85,8 +93,9 @@ def test_oracle_ignores_scale_keeps_dtype_and_handles_zero_and_nan(case):
     points, away = point(directions)
     np.testing.assert_allclose(points[1], points[0], rtol=2e-4, atol=2e-4)
     np.testing.assert_allclose(points[2], points[0], rtol=2e-4, atol=2e-4)
-    assert float(away[3]) < 1e-6
-    assert bool(jnp.all(jnp.any(jnp.isnan(points[4:]), axis=1)))
+    np.testing.assert_allclose(points[3], points[0], rtol=2e-4, atol=2e-4)
+    assert float(away[4]) < 1e-6
+    assert bool(jnp.all(jnp.any(jnp.isnan(points[5:]), axis=1)))
     narrow = jax.tree.map(lambda a: a.astype(jnp.bfloat16), TREE)
     shapes = jax.eval_shape(oracle, narrow)
     assert {a.dtype for a in jax.tree.leaves(shapes)} == {jnp.dtype(jnp.bfloat16)}
@@ -109,6 +118,16 @@ def test_exact_points():
         np.testing.assert_allclose(tall, -np.eye(4, 2), atol=1e-4)
         stacked = lmo.spectral_ball(1.0, how=how)(jnp.stack([jnp.eye(2), 2 * jnp.eye(2)]))
         np.testing.assert_allclose(stacked, -np.stack([np.eye(2)] * 2), atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5), (2, 4, 3)])
+def test_newton_schulz_of_complex_matrices_is_their_unitary_factor(shape):
+    re, im = jax.random.normal(jax.random.key(0), (2, *shape))
+    d = re + 1j * im
+    exact = lmo.spectral_ball(2.0)(d)
+    found = lmo.spectral_ball(2.0, how="newton_schulz")(d)
+    np.testing.assert_allclose(found, exact, atol=1e-4)
+    np.testing.assert_allclose(np.linalg.svd(found, compute_uv=False), 2, atol=1e-4)
 
 
 def test_newton_schulz_stays_in_the_set_after_any_number_of_iterations():
@@ -273,3 +292,10 @@ def test_an_explicit_mesh_gives_the_point_of_one_device_in_the_sharding_of_the_p
     for name, expected in oracle(d).items():
         assert jax.typeof(found[name]) == jax.typeof(sharded[name])
         np.testing.assert_allclose(found[name], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1e-37, 1e-30, 1e30, 3e38])
+def test_a_direction_that_the_compiler_knows_is_no_different(size):
+    # XLA would square the constant and the inverse of its size apart from each other.
+    point = jax.jit(lambda: lmo.l2_ball(1.0)(jnp.full(4, size)))()
+    np.testing.assert_allclose(point, -jnp.full(4, 0.5), rtol=1e-6)

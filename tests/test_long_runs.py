@@ -86,6 +86,68 @@ def test_the_ratio_recursion_neither_overflows_nor_drifts():
     assert float(gammas[-1]) == pytest.approx(1 - 1 / 1.01, rel=1e-5)
 
 
+def gammas_of(alpha, steps):
+    """γ_1, γ_2, ... of step weights, and the memory after them."""
+    gamma = mu2_optax.weighted_momentum(alpha).gamma
+
+    def step(memory, count):
+        share, memory = gamma.step(memory, count)
+        return memory, share
+
+    memory, found = jax.jit(lambda m: jax.lax.scan(step, m, jnp.arange(steps)))(gamma.first(None))
+    return np.asarray(found), memory
+
+
+FAST = {  # α, α_{t-1}/α_t and a number of steps
+    "1.5^t": (lambda c: 1.5**c, lambda t: 1 / 1.5, 1000),
+    "2^t": (lambda c: 2.0**c, lambda t: 1 / 2, 1000),
+    "exp(t/50)": (lambda c: jnp.exp(c / 50), lambda t: np.exp(-1 / 50), 10_000),
+    "t^3, in integers": (lambda c: (c + 1) ** 3, lambda t: ((t - 1) / t) ** 3, 5_000),
+    "t^10, in integers": (lambda c: (c + 1) ** 10, lambda t: ((t - 1) / t) ** 10, 7_000),
+    "a table": (lambda c: jnp.arange(1, 101)[c], lambda t: (t - 1) / t, 100),
+}
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_weights_may_grow_past_floats_and_integers(name):
+    """1.5^219 is above all floats of 32 bits, and 1290³ above all integers."""
+    alpha, shrink, steps = FAST[name]
+    found, _ = gammas_of(alpha, steps)
+    ratio, expected = 0.0, []
+    for t in range(1, steps + 1):
+        ratio = 1 + ratio * shrink(t)
+        expected.append(1 / ratio)
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+
+
+def test_powers_that_pass_the_largest_float_keep_their_last_gamma():
+    found, _ = gammas_of(lambda c: (c + 1.0) ** 10, 10_000)
+    np.testing.assert_allclose(found[7000], 11 / 7006, rtol=1e-2)
+    assert found[9999] == pytest.approx(found[7500])  # (7132)^10 > 3.4e38
+
+
+def test_weights_that_shrink_below_floats_and_rise_again():
+    """The sum is 2 when 0.5^t is gone, and 1 more is a third of it all."""
+    found, _ = gammas_of(lambda c: jnp.where(c < 400, 1e6 * 0.5**c, 1e6), 401)
+    assert np.all(found[200:400] == 0)
+    assert found[400] == pytest.approx(1 / 3, rel=1e-5)
+
+
+def test_weights_that_are_no_numbers_show():
+    found, _ = gammas_of(lambda c: jnp.where(c == 3, jnp.nan, 1.0), 5)
+    assert np.isnan(found[3])
+    assert np.isfinite(found[[0, 1, 2, 4]]).all()
+
+
+def test_integer_counts_do_not_wrap_around_in_a_schedule():
+    """β = 1/t² of an integer t is negative at t = 46,341."""
+    tx = mu2_optax.corrected_momentum(lambda count: 1 / (count + 1) ** 2)
+    params = jnp.array(1.0)
+    state = tx.init(params)._replace(t=jnp.array(60_000, jnp.int32), d=jnp.array(5.0))
+    d, _ = tx.update(jnp.array(1.0), state, params, prev_grads=jnp.array(1.0))
+    np.testing.assert_allclose(d, 5.0, rtol=1e-6)  # β is 3e-10
+
+
 def test_a_weight_of_zero_stops_the_averaging_and_keeps_the_sum():
     alphas = jnp.array([0.0, 0.0, 2.0, 3.0, 0.0, 0.0, 5.0])
     gamma = mu2_optax.weighted_momentum(lambda count: alphas[count]).gamma

@@ -63,8 +63,10 @@ def test_no_other_beta_has_a_smaller_bar_after_the_step():
     """The gain minimises the one-step bound, so iterated it is never above that of another β."""
     rng = np.random.default_rng(0)
     seen = mu2_optax.Seen(*([jnp.array(a)] for a in rng.normal(size=(3, 10))))
-    memory = mu2_optax.ErrorMemory(jnp.array([[20.0], [9.0], [1.0]]))
-    _, best = mu2_optax.measured_beta().step(memory, jnp.array(7), seen)
+    beta = mu2_optax.measured_beta()
+    roots = jnp.sqrt(jnp.array([[20.0], [9.0], [1.0]]))
+    memory = beta.first(seen.d)._replace(roots=roots)
+    _, best = beta.step(memory, jnp.array(7), seen)
     bars = []
     for share in np.linspace(0, 1, 101):
         _, other = mu2_optax.with_error_bar(share).step(memory, jnp.array(7), seen)
@@ -72,7 +74,7 @@ def test_no_other_beta_has_a_smaller_bar_after_the_step():
     assert float(best.error[0]) <= min(bars) * (1 + 1e-6)
     assert min(bars) < 0.9 * min(bars[0], bars[-1])  # a minimum inside
     # and a larger error before the step is a larger one after it
-    more = memory._replace(values=memory.values.at[2].mul(2))
+    more = memory._replace(roots=memory.roots.at[2].mul(2**0.5))
     _, larger = mu2_optax.with_error_bar(0.3).step(more, jnp.array(7), seen)
     _, smaller = mu2_optax.with_error_bar(0.3).step(memory, jnp.array(7), seen)
     assert float(larger.error[0]) > float(smaller.error[0])
@@ -239,8 +241,8 @@ def test_nothing_drifts_in_ten_million_steps():
     """White noise at a point that stands still: P = σ²/t at t = 10⁷, from the memory of t = 10⁷."""
     beta = mu2_optax.measured_beta()
     t = 10**7
-    memory = mu2_optax.ErrorMemory(jnp.array([[1.0], [1.0], [1 / t]]))
     seen = mu2_optax.Seen(*([jnp.array([v])] for v in (1.0, 1.0, 0.0)))
+    memory = beta.first(seen.d)._replace(roots=jnp.sqrt(jnp.array([[1.0], [1.0], [1 / t]])))
 
     def body(i, carry):
         return beta.step(carry[1], i, seen)
@@ -346,3 +348,43 @@ def test_rates_in_one_vmapped_sweep():
     for i, rate in enumerate([0.01, 0.1]):
         alone = float(train(rate, None)["loss"])
         assert result.metrics["loss"][i, 0] == pytest.approx(alone, rel=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-21, 1e21, 1e30])
+def test_the_scale_of_the_gradients_changes_nothing(scale):
+    """Their squares are no floats in float32; β is a ratio."""
+    zs = jax.random.normal(jax.random.key(0), (60, 8))
+    beta = mu2_optax.measured_beta()
+
+    def betas(scale):
+        def body(carry, inputs):
+            memory, d = carry
+            count, z = inputs
+            now, before = scale * (z + 0.1 / (count + 1)), scale * z
+            share, memory = beta.step(memory, count, mu2_optax.Seen([now], [before], [d]))
+            d = now + jnp.where(count == 0, 0, 1 - share[0]) * (d - before)
+            return (memory, d), (share, memory.roots / scale)
+
+        first = (beta.first([zs[0]]), jnp.zeros(8))
+        return jax.lax.scan(body, first, (jnp.arange(60), zs))[1]
+
+    for found, expected in zip(betas(jnp.float32(scale)), betas(jnp.float32(1)), strict=True):
+        np.testing.assert_allclose(found[1:], expected[1:], rtol=1e-4)
+
+
+def test_a_run_without_noise_has_a_derivative():
+    """The roots of the errors are those of zero there."""
+
+    def last(rate):
+        tx = mu2_optax.mu2_sgd(rate, MEASURED)
+        params = {"still": jnp.zeros(3), "moving": jnp.ones(2)}
+        gradient = lambda params, batch: params
+        state = tx.init(params)
+        for _ in range(4):
+            grads = gradient(params, ())
+            updates, state = tx.update(grads, state, params, grad_fn=gradient, batch=())
+            params = optax.apply_updates(params, updates)
+        return jnp.sum(params["moving"])
+
+    expected = (last(0.101) - last(0.099)) / 0.002
+    assert float(jax.grad(last)(0.1)) == pytest.approx(float(expected), rel=1e-3)

@@ -7,11 +7,12 @@ import optax
 import pytest
 from cnn import CLASSES, LinenCNN, batches, linen_variables, nnx_model
 from flax import nnx
-from test_linen import train_step
-from test_nnx import train_step as nnx_train_step
+from linen_steps import train_step
+from nnx_steps import train_step as nnx_train_step
 
 import mu2_optax
 import mu2_optax.linen
+from mu2_optax import _trees
 
 STEPS, SEEDS = 80, 3
 STEP = jax.jit(train_step)
@@ -157,3 +158,36 @@ def test_the_state_of_an_eager_step_survives_the_donation_of_the_params():
             updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=3.0)
             params = apply(params, updates)
         assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize(
+    "tx",
+    [
+        mu2_optax.mu2_sgd(0.1),
+        mu2_optax.mu2_extra_sgd(0.1, mu2_optax.fixed_momentum(), weighted_steps=False),
+        mu2_optax.mu2_sgd(0.1, lean=True),
+    ],
+    ids=["mu2_sgd", "mu2_extra_sgd", "lean"],
+)
+def test_small_float16_params_are_not_lost(tx):
+    """A layer scale of 1e-6 is below the smallest normal float16, 6e-5, and is none the less."""
+    params = jnp.array([1e-6, 3e-5, -2e-7, 1.0], jnp.float16)
+    still = lambda params, batch: jnp.zeros_like(params)
+    pull = lambda params, batch: jnp.array([1e-5, 0, 0, 0], jnp.float16)
+    state = tx.init(params)
+    for _ in range(3):
+        updates, state = tx.update(still(params, ()), state, params, grad_fn=still, batch=())
+        assert not np.any(updates)
+    for _ in range(30):
+        updates, state = tx.update(pull(params, ()), state, params, grad_fn=pull, batch=())
+        params = optax.apply_updates(params, updates)
+    assert -3.0e-5 < float(params[0]) < -1.5e-5  # w has gone 30 steps of 1e-6 from there
+    np.testing.assert_array_equal(params[1:], jnp.array([3e-5, -2e-7, 1.0], jnp.float16))
+
+
+def test_rounding_is_that_of_numpy_down_to_the_smallest_float16():
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=5000) * 10.0 ** rng.integers(-9, 5, 5000)).astype(np.float32)
+    found = jax.jit(lambda x: _trees.rounded(x, jnp.float16))(x)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, x.astype(np.float16).astype(np.float32))

@@ -84,9 +84,6 @@ def test_what_needs_a_point_that_is_not_known_yet_is_refused():
     two = optax.chain(mu2_optax.corrected_momentum(0.1), mu2_optax.corrected_momentum(0.1))
     with pytest.raises(ValueError, match=r"at most one corrected momentum .* got a state with Co"):
         multi_steps(two, 2).init(split(X1))
-    tx, params = multi_steps(mu2_optax.mu2_auto(), 2), split(X1)
-    with pytest.raises(ValueError, match=r"`inner` must need no gradient .* use `accumulate`"):
-        tx.update(params, tx.init(params), params, grad_fn=grad_fn, batch=())
     for every in (0, 1.5, True):
         with pytest.raises(ValueError, match="`every` must be an integer of at least 1"):
             multi_steps(mu2_sgd(0.1), every)

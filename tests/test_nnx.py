@@ -20,25 +20,13 @@ from cnn import (
     split,
 )
 from flax import nnx
+from nnx_steps import auto_step, loss_fn, train_step
 
 import mu2_optax
 import mu2_optax.linen as mu2_linen
 import mu2_optax.nnx as mu2_nnx
 
 OPTIMIZERS = [mu2_optax.mu2_sgd(0.5), mu2_optax.mu2_extra_sgd(0.1), mu2_optax.mu2_auto()]
-
-
-def loss_fn(model, batch, rngs=None):
-    logits = model(batch["image"], rngs)
-    return cross_entropy(logits, batch), logits
-
-
-@nnx.jit
-def train_step(model, optimizer, batch, rngs=None):
-    evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True)
-    (loss, _), grads, again = evaluate(model, batch, rngs)
-    optimizer.update(model, grads, **again)
-    return loss
 
 
 def params_of(model):
@@ -352,6 +340,25 @@ def test_recalibration_gives_the_mean_of_the_batch_statistics():
     assert model.norm.use_running_average
 
 
+class Renamed(nnx.BatchNorm):
+    """A BatchNorm with a call of its own."""
+
+    def __call__(self, x):
+        return super().__call__(x)
+
+
+@pytest.mark.parametrize("kind", [nnx.BatchNorm, Renamed])
+def test_recalibration_of_one_batch_norm_called_twice_is_the_mean_over_its_calls(kind):
+    model = kind(2, rngs=nnx.Rngs(0))
+    data = 1 + 2 * jax.random.normal(jax.random.key(0), (3, 64, 2))
+    mu2_nnx.recalibrate(lambda norm, batch: norm(3 * norm(batch) + 5), model, data)
+    first_mean, first_var = data.mean(1).mean(0), data.var(1).mean(0)
+    np.testing.assert_allclose(model.mean[...], (first_mean + 5) / 2, rtol=1e-4)
+    np.testing.assert_allclose(model.var[...], (first_var + 9) / 2, rtol=1e-4)
+    assert type(model) is kind
+    assert model.momentum == 0.99
+
+
 def test_recalibration_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="got none; pass a list"):
         mu2_nnx.recalibrate(forward, nnx_model(), [])
@@ -453,3 +460,82 @@ def test_a_function_of_the_arguments_returns_arguments():
     (batch,) = batches(1)
     with pytest.raises(TypeError, match=r"must return a tuple of the loss's other arguments"):
         mu2_nnx.value_and_grad(loss_fn, has_aux=True, part=lambda batch: batch)(nnx_model(), batch)
+
+
+def test_a_part_by_a_function_takes_data_by_position_and_by_name():
+    def loss_fn(model, images, labels, scale=1.0):
+        return scale * jnp.mean((model(images) - labels) ** 2)
+
+    model = nnx.Linear(2, 1, rngs=nnx.Rngs(0))
+    x, y = jax.random.normal(jax.random.key(0), (8, 2)), jnp.arange(8.0)[:, None]
+    few = lambda images, labels, scale=1.0: (images[:2], labels[:2], scale)
+    evaluate = mu2_nnx.value_and_grad(loss_fn, part=few)
+    expected = nnx.grad(loss_fn)(model, x[:2], y[:2], 2.0)
+    calls = (
+        evaluate(model, x, y, 2.0),
+        evaluate(model, x, labels=y, scale=2.0),
+        evaluate(model, scale=2.0, labels=y, images=x),
+    )
+    for value, _, again in calls:
+        np.testing.assert_allclose(value, loss_fn(model, x, y, 2.0), rtol=1e-6)
+        point = nnx.as_pure(nnx.state(model, nnx.Param))
+        found = again["grad_fn"](point, again["batch"].sample)
+        np.testing.assert_allclose(found["kernel"], expected["kernel"][...], rtol=1e-5)
+        assert again["batch"].share == 0.25
+
+
+def test_a_step_without_the_adapter_is_told_of_this_one():
+    model = nnx_model()
+    optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.1), wrt=nnx.Param)
+    grads = nnx.state(model, nnx.Param)
+    told = r"`mu2_sgd` evaluates .* mu2_optax\.nnx\.value_and_grad\(loss_fn\)\(model, \.\.\.\)"
+    with pytest.raises(ValueError, match=told) as error:
+        optimizer.update(model, grads)
+    assert "linen" not in str(error.value)
+
+
+def test_the_model_at_the_average_is_a_copy_and_is_recalibrated_there():
+    model = nnx_model()
+    optimizer = nnx.Optimizer(model, mu2_optax.mu2_auto(), wrt=nnx.Param)
+    step = nnx.jit(auto_step)
+    data = list(batches(12))
+    for batch in data:
+        step(model, optimizer, batch)
+    before = jax.tree.map(jnp.copy, nnx.as_pure(nnx.state(model)))
+    average = mu2_nnx.eval_model(model, optimizer)
+    expected = mu2_optax.eval_params(optimizer, nnx.state(model, nnx.Param))
+    assert_close(params_of(average), nnx.to_pure_dict(expected), 0.0)
+    assert not np.allclose(average.dense.kernel[...], model.dense.kernel[...], atol=1e-4)
+    np.testing.assert_array_equal(average.norm.mean[...], model.norm.mean[...])
+    mu2_nnx.recalibrate(lambda model, batch: model(batch["image"]), average, data)
+    seen = [by_hand(params_of(average), batch["image"])[1] for batch in data]
+    mean, var = (np.mean(each, axis=0) for each in zip(*seen, strict=True))
+    np.testing.assert_allclose(average.norm.mean[...], mean, atol=1e-5)
+    np.testing.assert_allclose(average.norm.var[...], var, atol=1e-5)
+    assert_close(nnx.as_pure(nnx.state(model)), before, 0.0)  # of the original nothing has changed
+
+
+def test_the_model_at_the_average_under_jit_and_where_a_part_is_trained():
+    model = nnx_model()
+    head = nnx.All(nnx.Param, nnx.PathContains("dense"))
+    tx = optax.chain(optax.clip_by_global_norm(1.0), mu2_optax.mu2_auto())
+    optimizer = nnx.Optimizer(model, tx, wrt=head)
+    for batch in batches(4):
+        (_, _), grads = nnx.value_and_grad(loss_fn, argnums=nnx.DiffState(0, head), has_aux=True)(
+            model, batch
+        )
+        optimizer.update(model, grads)
+    average = nnx.jit(mu2_nnx.eval_model)(model, optimizer)
+    np.testing.assert_array_equal(average.conv.kernel[...], model.conv.kernel[...])
+    expected = mu2_optax.eval_params(optimizer, nnx.state(model, head))
+    np.testing.assert_allclose(
+        average.dense.kernel[...], expected["dense"]["kernel"][...], atol=1e-6
+    )
+    assert not np.allclose(average.dense.kernel[...], model.dense.kernel[...], atol=1e-5)
+
+
+def test_a_model_without_an_average_says_so():
+    model = nnx_model()
+    optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+    with pytest.raises(ValueError, match="exactly one average of the params, got 0"):
+        mu2_nnx.eval_model(model, optimizer)

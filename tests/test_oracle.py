@@ -81,8 +81,14 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-4)])
-@pytest.mark.parametrize(("algorithm", "preset", "weighted", "projected"), RUNS)
+# Rounding is a matter of the algorithm and its weights: float32 with the projection is enough.
+IN_FLOAT32 = [run for run in RUNS if run[2:] == (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "preset", "weighted", "projected", "dtype", "tolerance"),
+    [(*run, "float64", 1e-12) for run in RUNS] + [(*run, "float32", 1e-4) for run in IN_FLOAT32],
+)
 def test_each_optimizer_follows_its_oracle(
     algorithm, preset, weighted, projected, dtype, tolerance
 ):
@@ -106,38 +112,41 @@ def test_the_oracle_runs_move_and_reach_the_boundary():
     assert np.abs(free).max() < 10
 
 
+SIZE = np.sqrt(np.mean(X1[:4] ** 2)) ** 0.8 * np.abs(X1[4]) ** 0.2  # of the tensors of `split`
+
+
 @functools.cache
 def auto_oracle(projected, decay, factor):
     proj = project_numpy if projected else (lambda x: x)
-    return reference.mu2_auto(numpy_grad, X1, ZS, proj, factor, decay)
+    unit = reference.unit_together() if projected else reference.unit_by_coordinate()
+    return reference.mu2_auto(numpy_grad, X1, ZS, proj, SIZE, factor, decay, unit=unit)
 
 
-# The rate is found by comparisons with zero, which rounding turns where a slope is near zero. In
-# float64 that does not happen in these runs. In float32 it happens sooner or later, and the runs
-# part for good: only the first steps can be compared.
-@pytest.mark.parametrize(
-    ("dtype", "steps", "tolerance"), [("float64", T, 1e-12), ("float32", 30, 1e-4)]
-)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-4)])
 @pytest.mark.parametrize("factor", [1.0, 30.0])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("projected", [False, True])
 def test_the_optimizer_with_nothing_to_choose_follows_its_oracle(
-    projected, decay, factor, dtype, steps, tolerance
+    projected, decay, factor, dtype, tolerance
 ):
-    expected, rates = auto_oracle(projected, decay, factor)
+    xs, ys, rates = auto_oracle(projected, decay, factor)
     projection = mu2_optax.onto_l2_ball(RADIUS) if projected else None
     with full_precision(dtype):
-        tx = mu2_optax.mu2_auto(factor, weight_decay=decay or None, projection=projection)
-        points, state = run(tx, split(jnp.array(X1, dtype)), jnp.array(ZS[:steps], dtype))
-        np.testing.assert_allclose(join(points), expected[:steps], rtol=0, atol=tolerance)
-        np.testing.assert_allclose(state.inner_state.rate, rates[steps - 1], rtol=tolerance)
+        tx = mu2_optax.mu2_auto(factor=factor, weight_decay=decay or None, projection=projection)
+        points, state = run(tx, split(jnp.array(X1, dtype)), jnp.array(ZS, dtype))
+        np.testing.assert_allclose(join(points), ys, rtol=0, atol=tolerance)
+        last = jax.tree.map(lambda a: a[-1], points)
+        average = mu2_optax.eval_params(state, last)
+        np.testing.assert_allclose(join(average), xs[-1], rtol=0, atol=tolerance)
+        np.testing.assert_allclose(mu2_optax.found_rate(state), rates[-1], rtol=10 * tolerance)
 
 
-def test_the_rate_of_the_oracle_runs_grows_and_stops_growing():
-    for run_of_it in itertools.product([False, True], [0.0, 0.1], [1.0, 30.0]):
-        points, rates = auto_oracle(*run_of_it)
-        assert rates[-1] > 100 * rates[0] / run_of_it[2]
-        assert rates[-1] == rates[T // 2]
-        assert np.linalg.norm(points[-1] - X1) > 0.1
+def test_the_rate_of_the_oracle_runs_moves_and_the_points_are_not_the_averages():
+    for projected, decay in itertools.product([False, True], [0.0, 0.1]):
+        xs, ys, rates = auto_oracle(projected, decay, 1.0)
+        assert max(rates) > 2 * rates[0]
+        assert rates[-1] < max(rates)
+        assert np.linalg.norm(xs[-1] - X1) > 0.1
+        assert np.linalg.norm(xs[-1] - ys[-1]) > 1e-3
     free, inside = auto_oracle(False, 0.0, 1.0)[0], auto_oracle(True, 0.0, 1.0)[0]
     assert np.linalg.norm(free[-1] - inside[-1]) > 0.1

@@ -291,7 +291,7 @@ def test_a_batch_without_samples_has_no_share():
 
 @pytest.mark.parametrize("tx", [m.mu2_sgd(0.1, part=0.5), m.mu2_extra_sgd(0.1, hint=0.5)])
 def test_a_part_of_a_part_is_refused(tx):
-    with pytest.raises(ValueError, match=r"one of which a part was taken already; drop it from"):
+    with pytest.raises(ValueError, match=r"got a part of one; drop it from"):
         two_steps(tx, m.grad_in_parts(mean_grad, SHARE))
 
 

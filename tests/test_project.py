@@ -28,10 +28,29 @@ def test_the_citation_is_the_paper_of_the_readme():
         assert line in citation
 
 
-def test_ci_runs_every_step_that_there_is():
+PARTS = {path.name for path in (ROOT / ".ci").iterdir()} - {"run", "environment"}
+
+
+def test_ci_runs_every_part_that_there_is():
     run = (ROOT / ".ci" / "run").read_text()
-    steps = {path.name for path in (ROOT / ".ci").iterdir()} - {"run"}
-    assert steps == set(re.findall(r"^\.ci/(\w+)$", run, re.MULTILINE))
+    named = set(re.findall(r"^(?:WORKERS=1 )?(?:part|begin) (\w+)$", run, re.MULTILINE))
+    assert named == PARTS - {"nightly"} | {"environment"}  # which needs an index of its own
+    begun, finished = (re.findall(rf"^{word} (\w+)$", run, re.M) for word in ("begin", "finish"))
+    assert begun == finished
+
+
+def test_the_workflow_runs_every_part_that_there_is():
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    (listed,) = re.findall(r"^ +part: \[(.*)\]$", workflow, re.MULTILINE)
+    named = {*listed.split(", "), *re.findall(r"^ +- \{ part: (\w+),", workflow, re.MULTILINE)}
+    assert named == PARTS
+
+
+def test_what_is_checked_before_a_commit_is_what_ci_lints():
+    commands = re.findall(r"^\.venv/bin/(.*)$", (ROOT / ".ci" / "lint").read_text(), re.MULTILINE)
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    entries = re.findall(r"^ +entry: \.venv/bin/(.*)$", hooks, re.MULTILINE)
+    assert [entry.removesuffix(" --force-exclude") for entry in entries] == commands
 
 
 def test_the_sdist_would_hold_whatever_is_tracked():

@@ -21,7 +21,7 @@ def test_each_command_is_one_line_that_makes_its_own_environment(name):
 
 
 def test_ci_takes_the_test_command_from_the_readme():
-    (pattern,) = re.findall(r"grep -m1 '(.*)' README.md", (ROOT / ".ci" / "run").read_text())
+    (pattern,) = re.findall(r"grep -m1 '(.*)' README.md", (ROOT / ".ci" / "tests").read_text())
     first = next(line for line in README.splitlines() if re.search(pattern, line))
     assert first + "\n" in blocks("bash")
     assert "pytest" in first

@@ -28,12 +28,12 @@ def test_a_donated_step_copies_no_params(tx):
     assert memory.temp_size_in_bytes < 0.03 * step_cost.size(params)
 
 
-def test_a_donated_step_without_a_rate_holds_its_point_and_gradient_beside_the_state():
+def test_a_donated_step_with_nothing_to_choose_holds_the_gradient_and_no_copies():
     loss, params, batch = step_cost.tree(count=200_000, leaves=20)
     tx = mu2_optax.mu2_auto()
     step = jax.jit(step_cost.make_step(loss, step_cost.Optimizer(tx, 1)), donate_argnums=(0, 1))
     memory = step.lower(params, tx.init(params), batch).compile().memory_analysis()
-    assert memory.temp_size_in_bytes < 2.3 * step_cost.size(params)
+    assert memory.temp_size_in_bytes < 0.2 * step_cost.size(params)
 
 
 def test_the_gradient_of_the_tree_is_a_multiple_of_it():
@@ -181,9 +181,5 @@ def test_a_profile_knows_the_kinds_of_operations():
 def test_a_profile_finds_the_time_of_a_step():
     model = step_cost.Model(lambda: step_cost.dense(784, 10), 5)
     gradient, step = step_profile.profile(model, ["mu2_sgd"], rounds=2)
-    assert gradient["all"] == "100"
-    for row in (gradient, step):  # the parts are all of the step, to the rounding of six percents
-        parts = [int(row[kind]) for kind in ("call", *step_profile.KINDS)]
-        assert abs(sum(parts) - int(row["all"])) <= 3
     assert int(gradient["products"]) > 0
     assert int(step["params and state"]) > 0

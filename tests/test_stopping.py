@@ -281,3 +281,15 @@ def test_a_step_that_returns_the_loss_too_says_so():
         stopping.run_until(
             step, jnp.ones(2), tx.init(jnp.ones(2)), jnp.ones(9), tolerance=0.1, max_steps=9
         )
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_norms_whose_squares_are_no_floats(scale):
+    tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
+    params = jnp.zeros(2)
+    state = tx.init(params)
+    for grads in scale * jnp.array([[3.0, 1.0], [3.0, -1.0]]):
+        _, state = tx.update(grads, state, params, prev_grads=grads)
+    np.testing.assert_allclose(mu2_optax.stopping.estimate_norm(state), 3 * scale, rtol=1e-5)
+    np.testing.assert_allclose(mu2_optax.stopping.gradient_bound(state), 4 * scale, rtol=1e-5)
+    np.testing.assert_allclose(mu2_optax.noise_scale(state), 0.25, rtol=1e-5)

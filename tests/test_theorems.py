@@ -43,7 +43,7 @@ def test_the_error_times_t_is_bounded(name, problem):
     assert late < 2.5 * early
     method = "mu2_sgd" if name == "mu2_frank_wolfe" else name
     times = jnp.arange(1, STEPS + 1)
-    bound = theory.error_bound(times, measured_runs.variance(problem), method)
+    bound = theory.error_bound(t=times, variance=measured_runs.variance(problem), method=method)
     assert np.all(errors.mean(0) <= np.asarray(bound))  # the theorem, at every t
 
 
@@ -54,7 +54,7 @@ def test_the_bound_holds_with_the_correction_on_an_eighth_of_the_batch():
     early, late = windows(errors)
     assert late < 2.5 * early
     bound = theory.error_bound(
-        jnp.arange(1, STEPS + 1), measured_runs.variance(problem, part=1 / 8)
+        t=jnp.arange(1, STEPS + 1), variance=measured_runs.variance(problem, part=1 / 8)
     )
     assert np.all(errors.mean(0) <= np.asarray(bound))
     whole = measured_runs.errors(problem, "mu2_sgd", rate, STEPS, SEEDS)
@@ -76,7 +76,7 @@ def test_only_averaging_makes_the_error_independent_of_the_learning_rate():
     averaged = measured_runs.errors(SQUARES, "mu2_sgd", rate, STEPS, SEEDS)  # 10^5 times 1/(8LT)
     early, late = windows(averaged)
     assert late < 2.5 * early
-    bound = theory.error_bound(jnp.arange(1, STEPS + 1), measured_runs.variance(SQUARES))
+    bound = theory.error_bound(t=jnp.arange(1, STEPS + 1), variance=measured_runs.variance(SQUARES))
     assert np.all(averaged.mean(0) <= np.asarray(bound))
 
 
@@ -165,9 +165,9 @@ def test_the_range_of_good_rates_grows_with_the_number_of_steps():
 def test_the_high_probability_bound_holds_for_every_seed_and_step():
     errors = measured_runs.errors(SQUARES, "mu2_sgd", 0.01, STEPS, SEEDS)
     bound = theory.high_probability_error_bound(
-        jnp.arange(1, STEPS + 1),
-        STEPS,
-        measured_runs.variance(SQUARES),
+        t=jnp.arange(1, STEPS + 1),
+        steps=STEPS,
+        variance=measured_runs.variance(SQUARES),
         smoothness=SQUARES.smoothness,
         diameter=SQUARES.diameter,
         gradient_bound=SQUARES.gradient_bound,

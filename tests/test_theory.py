@@ -1,5 +1,6 @@
 """Theory helpers against exact values, measured constants, dynamic batch sizes."""
 
+import inspect
 import math
 
 import jax
@@ -31,11 +32,17 @@ PARAMS = {"c": jnp.zeros(()), "w": jnp.ones(6)}
 
 
 def test_learning_rates_are_those_of_the_theorems():
-    assert float(theory.max_learning_rate(2.0, 50, "mu2_sgd")) == pytest.approx(1 / (8 * 2 * 50))
-    assert float(theory.max_learning_rate(2.0, 50, "mu2_extra_sgd")) == pytest.approx(1 / 4)
+    assert float(
+        theory.max_learning_rate(smoothness=2.0, steps=50, method="mu2_sgd")
+    ) == pytest.approx(1 / (8 * 2 * 50))
+    assert float(
+        theory.max_learning_rate(smoothness=2.0, steps=50, method="mu2_extra_sgd")
+    ) == pytest.approx(1 / 4)
     uniform = 1 / (16 * 2 * (1 + math.log(50)))
-    assert float(theory.max_learning_rate(2.0, 50, "uniform")) == pytest.approx(uniform)
-    traced = jax.jit(lambda L, T: theory.max_learning_rate(L, T))(2.0, 50)
+    assert float(
+        theory.max_learning_rate(smoothness=2.0, steps=50, method="uniform")
+    ) == pytest.approx(uniform)
+    traced = jax.jit(lambda L, T: theory.max_learning_rate(smoothness=L, steps=T))(2.0, 50)
     assert float(traced) == pytest.approx(1 / 800)
 
 
@@ -43,7 +50,7 @@ def test_each_learning_rate_moves_the_optimizer_it_is_for():
     """On L/2 (x - 1)² from 0, in 1000 steps; the rate of mu2_sgd is for weighted steps alone."""
     L, T = 2.0, 1000
     gradient = lambda x, batch: L * (x - 1)
-    rate = lambda method: theory.max_learning_rate(L, T, method)
+    rate = lambda method: theory.max_learning_rate(smoothness=L, steps=T, method=method)
     linear, uniform = mu2_optax.linear_momentum(offset=1), mu2_optax.uniform_momentum()
     optimizers = {
         "mu2_sgd": mu2_optax.mu2_sgd(rate("mu2_sgd"), linear, weighted_steps=True),
@@ -63,11 +70,40 @@ def test_each_learning_rate_moves_the_optimizer_it_is_for():
 def test_batch_sizes_on_ints_arrays_and_tracers():
     steps = 1000
     exact = [math.ceil(steps / t) for t in range(1, steps + 1)]
-    assert [theory.batch_size(t, steps) for t in range(1, steps + 1)] == exact
+    assert [theory.batch_size(t=t, steps=steps) for t in range(1, steps + 1)] == exact
     times = jnp.arange(1, steps + 1)
-    assert jax.jit(lambda t: theory.batch_size(t, steps))(times).tolist() == exact
-    assert theory.batch_size(np.int32(3), 10) == 4
+    assert jax.jit(lambda t: theory.batch_size(t=t, steps=steps))(times).tolist() == exact
+    assert theory.batch_size(t=np.int32(3), steps=10) == 4
     assert sum(exact) <= steps * (2 + math.log(steps))  # T log T samples
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int64])
+def test_batch_sizes_of_any_kind_of_integer(dtype):
+    for t, steps in ((3, 10), (1, 120), (120, 120), (7, 98)):
+        exact = math.ceil(steps / t)
+        assert int(theory.batch_size(t=dtype(t), steps=dtype(steps))) == exact
+        array = theory.batch_size(t=np.asarray([t], dtype), steps=dtype(steps))
+        assert array.tolist() == [exact]
+        traced = jax.jit(lambda t, steps: theory.batch_size(t=t, steps=steps))
+        assert int(traced(dtype(t), dtype(steps))) == exact
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16])
+def test_a_narrow_step_beside_a_large_number_of_steps(dtype):
+    assert int(theory.batch_size(t=dtype(3), steps=1000)) == 334
+    assert int(jax.jit(lambda t: theory.batch_size(t=t, steps=1000))(dtype(3))) == 334
+    assert int(theory.batch_size(t=1000, steps=dtype(3))) == 1
+
+
+def test_every_number_of_the_theory_is_passed_by_name():
+    for name in dir(theory):
+        function = getattr(theory, name)
+        if name.startswith("_") or not inspect.isfunction(function):
+            continue
+        parameters = inspect.signature(function).parameters.values()
+        by_place = {p.name for p in parameters if p.kind is not p.KEYWORD_ONLY}
+        objects = {"grad_fn", "params", "batch", "samples", "sample", "key", "tx"}
+        assert by_place <= objects, name
 
 
 def test_bounds_are_the_last_lines_of_the_proofs():
@@ -77,17 +113,34 @@ def test_bounds_are_the_last_lines_of_the_proofs():
     extra = (4 * D**2 / eta + 2 * D * 3 * T**1.5) / weights
     uniform = (D**2 / eta + 2 * eta * variance * (1 + math.log(T)) + 4 * D * 3 * T**0.5) / T
     for method, expected in (("mu2_sgd", sgd), ("mu2_extra_sgd", extra), ("uniform", uniform)):
-        found = theory.excess_loss_bound(eta, T, D, variance, method)
+        found = theory.excess_loss_bound(
+            learning_rate=eta, steps=T, diameter=D, variance=variance, method=method
+        )
         assert float(found) == pytest.approx(expected, rel=1e-5)
     wolfe = (2 * 0.7 + 99 * 3.0 * D**2 + 2 * D * 3 * T**1.5) / weights
-    assert float(theory.frank_wolfe_bound(T, 3.0, D, variance, 0.7)) == pytest.approx(wolfe)
-    default = theory.frank_wolfe_bound(T, 3.0, D, variance)
+    assert float(
+        theory.frank_wolfe_bound(
+            steps=T, smoothness=3.0, diameter=D, variance=variance, initial_gap=0.7
+        )
+    ) == pytest.approx(wolfe)
+    default = theory.frank_wolfe_bound(steps=T, smoothness=3.0, diameter=D, variance=variance)
     assert float(default) == pytest.approx(wolfe + 2 * (6.0 - 0.7) / weights)
-    assert float(theory.effective_variance(2.0, 0.25, 3.0)) == pytest.approx(32 * 9 * 0.25 + 4)
-    np.testing.assert_allclose(theory.error_bound(jnp.array([1, 3]), 8.0), [4.0, 2.0])
-    np.testing.assert_allclose(theory.error_bound(jnp.array([1, 4]), 8.0, "uniform"), [8.0, 2.0])
+    assert float(
+        theory.effective_variance(gradient_variance=2.0, smoothness_variance=0.25, diameter=3.0)
+    ) == pytest.approx(32 * 9 * 0.25 + 4)
+    np.testing.assert_allclose(theory.error_bound(t=jnp.array([1, 3]), variance=8.0), [4.0, 2.0])
+    np.testing.assert_allclose(
+        theory.error_bound(t=jnp.array([1, 4]), variance=8.0, method="uniform"), [8.0, 2.0]
+    )
     high = theory.high_probability_error_bound(
-        10, 100, 8.0, smoothness=3.0, diameter=2.0, gradient_bound=5.0, failure=0.1, constant=2.0
+        t=10,
+        steps=100,
+        variance=8.0,
+        smoothness=3.0,
+        diameter=2.0,
+        gradient_bound=5.0,
+        failure=0.1,
+        constant=2.0,
     )
     exact = 2 * (8 / 10 + (8 * 3 * 2 + 2 * 5) ** 2 / 100) * math.log(1000)
     assert float(high) == pytest.approx(exact, rel=1e-6)
@@ -99,7 +152,7 @@ def test_the_error_recursion_gives_the_error_bound():
     variance, own = 7.0, 7.0 / 2  # sigma_tilde^2 >= 2 sigma^2, the worst case
     for t in range(1, 50):
         worst = (4 * own + (t - 1) * variance) / (t + 1) ** 2
-        assert worst <= float(theory.error_bound(t, variance)) * (1 + 1e-6)
+        assert worst <= float(theory.error_bound(t=t, variance=variance)) * (1 + 1e-6)
 
 
 def grid_range(bound, top):
@@ -130,16 +183,43 @@ def test_stability_range_solves_its_own_definition(method, variance, steps):
         "accelerated_sgd": (lambda e: D**2 / (e * T**2) + e * variance * T, 1 / (2 * L)),
     }[method]
     low, best, high = grid_range(bound, top)
-    found = theory.stable_rates(L, T, D, variance, method)
+    found = theory.stable_rates(smoothness=L, steps=T, diameter=D, variance=variance, method=method)
     np.testing.assert_allclose([found.low, found.best, found.high], [low, best, high], rtol=2e-3)
     assert float(found.ratio) == pytest.approx(high / low, rel=4e-3)
     if method in ("sgd", "accelerated_sgd"):
         assert float(found.ratio) <= 15
 
 
+@pytest.mark.parametrize("diameter", [1e-18, 1e-12, 1e12, 1e15, 1e18])
+@pytest.mark.parametrize(
+    "method", ["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"]
+)
+def test_stable_rates_depend_on_the_ratio_of_noise_and_diameter_alone(method, diameter):
+    known = {"smoothness": 2.0, "steps": 1000, "method": method}
+    one = theory.stable_rates(diameter=1.0, variance=4.0, **known)
+    far = theory.stable_rates(diameter=diameter, variance=4.0 * diameter**2, **known)
+    np.testing.assert_allclose(far, one, rtol=1e-5)
+    for variance in (1e-20, 1.0, 1e20):  # and without such a ratio they are numbers all the same
+        found = theory.stable_rates(diameter=diameter, variance=variance, **known)
+        assert np.all(np.isfinite(found))
+        assert 0 < found.low <= found.best <= found.high
+
+
+def test_bounds_of_large_sets_are_numbers():
+    for method in ("mu2_sgd", "mu2_extra_sgd", "uniform"):
+        bound = theory.excess_loss_bound(
+            learning_rate=1e-3, steps=10**5, diameter=1e18, variance=1.0, method=method
+        )
+        assert np.isfinite(bound), method
+
+
 def test_stability_ratio_grows_as_the_paper_says():
     def ratio(method, steps):
-        return float(theory.stable_rates(1.0, steps, 1.0, 1e4, method).ratio)
+        return float(
+            theory.stable_rates(
+                smoothness=1.0, steps=steps, diameter=1.0, variance=1e4, method=method
+            ).ratio
+        )
 
     assert ratio("mu2_sgd", 10**6) / ratio("mu2_sgd", 10**4) == pytest.approx(10, rel=0.1)
     growth = ratio("mu2_extra_sgd", 10**6) / ratio("mu2_extra_sgd", 10**4)
@@ -165,6 +245,24 @@ def test_smoothness_sees_negative_curvature_and_flat_losses():
     )
     flat = jax.grad(lambda x, z: jnp.sum(x))
     assert float(theory.measure_smoothness(flat, jnp.ones(2), 0, KEY)) == 0
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-25, 1e-19, 1e19, 1e25, 1e30])
+def test_smoothness_of_any_size_is_measured(scale):
+    curved = jax.grad(lambda x, z: scale * (0.5 * x["a"] ** 2 - 1.5 * jnp.sum(x["b"] ** 2)))
+    params = {"a": jnp.zeros(()), "b": jnp.zeros(2)}
+    found = theory.measure_smoothness(curved, params, 0, KEY)
+    assert float(found) == pytest.approx(3 * scale, rel=1e-5)
+    found = theory.measure_sample_smoothness(curved, params, jnp.zeros(2), KEY)
+    assert float(found) == pytest.approx(3 * scale, rel=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-18, 1e-12, 1e12, 1e18])
+def test_the_variance_of_the_smoothness_is_measured_as_far_as_float32_goes(scale):
+    grad_fn = jax.grad(lambda x, z: 0.5 * scale * jnp.sum(z * x**2))
+    samples = jnp.array([1.0, 2.0, 3.0])
+    found = theory.measure_smoothness_variance(grad_fn, jnp.ones(3), samples, KEY)
+    assert float(found) == pytest.approx(scale**2, rel=1e-5)
 
 
 def test_noise_estimates_match_exact_sample_statistics():
@@ -195,14 +293,14 @@ def test_the_noise_of_complex_and_mixed_params_is_a_real_number():
 def test_a_measured_rate_needs_no_tuning():
     # from the data alone to a rate: projected mu2_extra_sgd then converges on least squares
     L = theory.measure_sample_smoothness(square_grad, PARAMS, SQUARES, KEY)
-    rate = theory.max_learning_rate(L, 400, "mu2_extra_sgd")
+    rate = theory.max_learning_rate(smoothness=L, steps=400, method="mu2_extra_sgd")
     tx = mu2_optax.mu2_extra_sgd(rate, projection=mu2_optax.onto_l2_ball(5.0))
     best = np.linalg.lstsq(np.concatenate([np.ones((40, 1)), A], 1), B, rcond=None)[0]
     draw = lambda key: jax.tree.map(lambda a: a[jax.random.randint(key, (), 0, 40)], SQUARES)
     one = lambda t, T: jnp.ones_like(t)
 
     def excess(key):
-        run = theory.run_dynamic(tx, square_grad, draw, PARAMS, key, 400, size=one)
+        run = theory.run_dynamic(tx, square_grad, draw, PARAMS, key, steps=400, size=one)
         return distance(run.params)
 
     hessian = tree_hessians().mean(0)
@@ -245,11 +343,11 @@ def test_run_dynamic_equals_a_python_loop_and_traces_once():
     draw = lambda key: jax.random.normal(key, (3,))
     key, steps = jax.random.key(0), 25
     run = theory.run_dynamic(
-        tx, grad_fn, draw, jnp.ones(3), key, steps, record=lambda x, state: state.d
+        tx, grad_fn, draw, jnp.ones(3), key, steps=steps, record=lambda x, state: state.d
     )
     # traced for shapes and in loops, at two points, however many steps: nothing grows with T
     few = len(traces)
-    theory.run_dynamic(tx, grad_fn, draw, jnp.ones(3), key, 4 * steps)
+    theory.run_dynamic(tx, grad_fn, draw, jnp.ones(3), key, steps=4 * steps)
     assert len(traces) == 2 * few
     assert int(run.samples) == sum(math.ceil(steps / t) for t in range(1, steps + 1))
 
@@ -280,7 +378,7 @@ def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
             draw,
             jnp.ones(dim),
             key,
-            steps,
+            steps=steps,
             size=size,
             record=lambda x, state: jnp.sum((state.d - state.x) ** 2),
         ).records
@@ -289,32 +387,99 @@ def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
     dynamic = np.asarray(jax.jit(jax.vmap(lambda k: errors(None, k)))(keys)).mean(0)
     single = lambda t, T: jnp.ones_like(t)
     fixed = np.asarray(jax.jit(jax.vmap(lambda k: errors(single, k)))(keys)).mean(0)
-    variance = float(theory.effective_variance(dim, 0.0, 4.0))
+    variance = float(
+        theory.effective_variance(gradient_variance=dim, smoothness_variance=0.0, diameter=4.0)
+    )
     assert np.all(dynamic <= variance / steps)  # the bound of the appendix, at every t
     assert dynamic[:8].mean() < 2 * dynamic[-8:].mean()  # flat
     assert fixed[:8].mean() > 8 * fixed[-8:].mean()  # with one sample a step it falls like 1/t
     assert fixed[:8].mean() > 8 * dynamic[:8].mean()
 
 
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
+def test_a_batch_of_no_samples_is_refused_also_in_jit(transform):
+    tx, draw = mu2_optax.mu2_sgd(0.1), lambda key: jax.random.normal(key, (2,))
+    grad_fn = lambda x, z: x - z
+
+    def run(size):
+        call = lambda x: theory.run_dynamic(tx, grad_fn, draw, x, KEY, steps=5, size=size).params
+        return transform(call)(jnp.ones(2))
+
+    with pytest.raises(ValueError, match="`size` must return whole numbers of at least 1, got 0 "):
+        run(lambda t, T: T - t)
+    with pytest.raises(ValueError, match=r"got 2\.5 for step 2"):
+        run(lambda t, T: T / t)
+    np.testing.assert_array_equal(run(lambda t, T: 2), run(lambda t, T: jnp.full_like(t, 2.0)))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: theory.max_learning_rate(0.0, 10), "`smoothness` must be finite and greater than"),
-        (lambda: theory.max_learning_rate(-1.0, 10), r"`smoothness` must .* got -1.0"),
-        (lambda: theory.max_learning_rate(1.0, 0), "`steps` must be a whole number of at least 1"),
-        (lambda: theory.max_learning_rate(1.0, 2.5), r"`steps` must .* got 2.5"),
-        (lambda: theory.max_learning_rate(1.0, 9, "adam"), r"`method` must be one of .*'adam'"),
-        (lambda: theory.max_learning_rate("1", 9), "`smoothness` must be a number, got '1'"),
-        (lambda: theory.batch_size(0, 10), "`t` must be a whole number of at least 1, got 0"),
-        (lambda: theory.batch_size(1, -3), "`steps` must be a whole number"),
-        (lambda: theory.effective_variance(-1.0, 0.0, 1.0), "`gradient_variance` must be finite"),
-        (lambda: theory.effective_variance(1.0, 0.0, 0.0), r"`diameter` .* a bounded set"),
-        (lambda: theory.excess_loss_bound(0.0, 10, 1.0, 1.0), r"`learning_rate` must .* got 0.0"),
-        (lambda: theory.stable_rates(1.0, 10, 1.0, 1.0, "x"), r"`method` must .*'sgd'"),
-        (lambda: theory.frank_wolfe_bound(10, 1.0, 1.0, 1.0, -2.0), r"`initial_gap` .* got -2.0"),
+        (
+            lambda: theory.max_learning_rate(smoothness=0.0, steps=10),
+            "`smoothness` must be finite and greater than",
+        ),
+        (
+            lambda: theory.max_learning_rate(smoothness=-1.0, steps=10),
+            r"`smoothness` must .* got -1.0",
+        ),
+        (
+            lambda: theory.max_learning_rate(smoothness=1.0, steps=0),
+            "`steps` must be a whole number of at least 1",
+        ),
+        (lambda: theory.max_learning_rate(smoothness=1.0, steps=2.5), r"`steps` must .* got 2.5"),
+        (
+            lambda: theory.max_learning_rate(smoothness=1.0, steps=9, method="adam"),
+            r"`method` must be one of .*'adam'",
+        ),
+        (
+            lambda: theory.max_learning_rate(smoothness="1", steps=9),
+            "`smoothness` must be a number, got '1'",
+        ),
+        (
+            lambda: theory.batch_size(t=0, steps=10),
+            "`t` must be a whole number of at least 1, got 0",
+        ),
+        (lambda: theory.batch_size(t=1, steps=-3), "`steps` must be a whole number"),
+        (
+            lambda: theory.effective_variance(
+                gradient_variance=-1.0, smoothness_variance=0.0, diameter=1.0
+            ),
+            "`gradient_variance` must be finite",
+        ),
+        (
+            lambda: theory.effective_variance(
+                gradient_variance=1.0, smoothness_variance=0.0, diameter=0.0
+            ),
+            r"`diameter` .* a bounded set",
+        ),
+        (
+            lambda: theory.excess_loss_bound(
+                learning_rate=0.0, steps=10, diameter=1.0, variance=1.0
+            ),
+            r"`learning_rate` must .* got 0.0",
+        ),
+        (
+            lambda: theory.stable_rates(
+                smoothness=1.0, steps=10, diameter=1.0, variance=1.0, method="x"
+            ),
+            r"`method` must .*'sgd'",
+        ),
+        (
+            lambda: theory.frank_wolfe_bound(
+                steps=10, smoothness=1.0, diameter=1.0, variance=1.0, initial_gap=-2.0
+            ),
+            r"`initial_gap` .* got -2.0",
+        ),
         (
             lambda: theory.high_probability_error_bound(
-                1, 10, 1.0, smoothness=1.0, diameter=1.0, gradient_bound=1.0, failure=1.0
+                t=1,
+                steps=10,
+                variance=1.0,
+                smoothness=1.0,
+                diameter=1.0,
+                gradient_bound=1.0,
+                failure=1.0,
             ),
             "`failure` must lie strictly between 0 and 1, got 1.0",
         ),
@@ -331,12 +496,14 @@ def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
             r"must be the gradients alone, got a pair \(value, grads\)",
         ),
         (
-            lambda: theory.run_dynamic(mu2_optax.mu2_sgd(0.1), None, None, jnp.ones(2), KEY, 5),
+            lambda: theory.run_dynamic(
+                mu2_optax.mu2_sgd(0.1), None, None, jnp.ones(2), KEY, steps=5
+            ),
             "`grad_fn` must be a function",
         ),
         (
             lambda: theory.run_dynamic(
-                mu2_optax.mu2_sgd(0.1), square_grad, KEY, jnp.ones(2), KEY, 5
+                mu2_optax.mu2_sgd(0.1), square_grad, KEY, jnp.ones(2), KEY, steps=5
             ),
             "`sample` must be a function",
         ),
@@ -348,11 +515,22 @@ def test_bad_arguments_say_what_is_wrong(call, message):
 
 
 def test_a_part_of_the_batch_divides_the_smoothness_variance():
-    whole = theory.effective_variance(3.0, 0.5, diameter=2.0)
-    part = theory.effective_variance(3.0, 0.5, diameter=2.0, part=1 / 8)
+    whole = theory.effective_variance(gradient_variance=3.0, smoothness_variance=0.5, diameter=2.0)
+    part = theory.effective_variance(
+        gradient_variance=3.0, smoothness_variance=0.5, diameter=2.0, part=1 / 8
+    )
     assert float(whole) == 32 * 4 * 0.5 + 2 * 3
     assert float(part) == 8 * 32 * 4 * 0.5 + 2 * 3
-    assert float(theory.effective_variance(3.0, 0.0, diameter=2.0, part=1 / 8)) == 6
+    assert (
+        float(
+            theory.effective_variance(
+                gradient_variance=3.0, smoothness_variance=0.0, diameter=2.0, part=1 / 8
+            )
+        )
+        == 6
+    )
     for wrong in (0.0, 1.5):
         with pytest.raises(ValueError, match="`part` must"):
-            theory.effective_variance(3.0, 0.5, diameter=2.0, part=wrong)
+            theory.effective_variance(
+                gradient_variance=3.0, smoothness_variance=0.5, diameter=2.0, part=wrong
+            )

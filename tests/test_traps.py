@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import grad_fn, join, loss, run, samples, split, x64
+from problems import batch_grad, grad_fn, join, loss, run, samples, split, x64
 
 import mu2_optax
 from mu2_optax import accumulate, bind, corrected_momentum, mu2_sgd, reject_nonfinite
@@ -17,11 +17,6 @@ OPTIMIZERS = {
     "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.05),
     "storm": mu2_optax.storm(0.3, 0.1),
 }
-
-
-def batch_grad(params, zs):
-    """The mean gradient over a batch."""
-    return jax.tree.map(lambda g: g.mean(0), jax.vmap(grad_fn, in_axes=(None, 0))(params, zs))
 
 
 def with_decay(rate):

@@ -9,7 +9,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from mu2_optax._checks import check_iterations, check_like, check_params
-from mu2_optax._trees import subtract, widened
+from mu2_optax._trees import widened
 from mu2_optax._types import Tree
 
 Oracle: TypeAlias = Callable[[Tree], Tree]
@@ -25,12 +25,12 @@ def check_oracle(
     trials: int = 8,
     tolerance: float = 1e-4,
 ) -> None:
-    r"""Tries an oracle of one's own on random directions, and raises if it cannot be one.
+    r"""Tries your own oracle on random directions, and raises if it cannot be one.
 
     With :math:`v_i = \text{lmo}(d_i)`, it requires that every :math:`v_i` is finite and like the
     params, that :math:`\langle d_i, v_i \rangle \le \langle d_i, v_j \rangle` for all i and j, and,
     if the projection Π onto K is given, that :math:`\Pi(v_i) = v_i`, so that no point leaves K. It
-    reads concrete values: call it once, outside of jit.
+    reads concrete values: call it once, outside jit.
 
     Args:
       lmo: A function from tree to tree.
@@ -49,10 +49,6 @@ def check_oracle(
       ... # doctest: +ELLIPSIS
       Traceback (most recent call last):
       ValueError: `lmo` must return points of K, but its point for direction 1 is 2 away from K; ...
-
-    References:
-      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
-      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
     """
     check_params(params)
     check_iterations("trials", trials)
@@ -63,7 +59,7 @@ def check_oracle(
     def try_one(direction: jax.Array) -> tuple[jax.Array, jax.Array]:
         v = widened(checked_oracle(lmo)(unravel(direction)))
         inside = v if projection is None else projection(v)
-        return ravel_pytree(v)[0], optax.tree.norm(subtract(inside, v))
+        return ravel_pytree(v)[0], optax.tree.norm(optax.tree.sub(inside, v))
 
     v, away = jax.jit(jax.vmap(try_one))(d)
     products, d_norms, v_norms = d @ v.T, jnp.linalg.norm(d, axis=1), jnp.linalg.norm(v, axis=1)

@@ -15,9 +15,20 @@ from mu2_optax._checks import (
     check_params,
     check_single,
 )
+from mu2_optax._newton_schulz import newton_schulz
 from mu2_optax._sharding import left_to_partitioner
-from mu2_optax._trees import add, cast_like, gathered, inverse_or_zero, scaled, widened
+from mu2_optax._trees import (
+    add,
+    cast_like,
+    gathered,
+    inverse_or_zero,
+    over_size,
+    scaled,
+    widened,
+)
 from mu2_optax.lmo._oracle import Oracle
+
+_NEVER_ABOVE_ONE = (1.5, -0.5, 0.0)  # Newton–Schulz whose singular values grow towards 1
 
 
 def l2_ball(radius: Any, center: Any = None) -> Oracle:
@@ -37,10 +48,6 @@ def l2_ball(radius: Any, center: Any = None) -> Oracle:
       >>> from mu2_optax import lmo
       >>> lmo.l2_ball(5.0)({"a": jnp.array([3.0, 0.0]), "b": jnp.array(-4.0)})
       {'a': Array([-3., -0.], dtype=float32), 'b': Array(4., dtype=float32)}
-
-    References:
-      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
-      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
     """
 
     def direction(d: Any) -> Any:
@@ -67,10 +74,6 @@ def linf_ball(radius: Any, center: Any = None) -> Oracle:
       >>> from mu2_optax import lmo
       >>> lmo.linf_ball(0.5)(jnp.array([3.0, -0.1, 0.0]))
       Array([-0.5,  0.5, -0. ], dtype=float32)
-
-    References:
-      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
-      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
     """
     return _oracle(lambda d: jax.tree.map(jnp.sign, d), radius, center)
 
@@ -94,10 +97,6 @@ def l1_ball(radius: Any, center: Any = None) -> Oracle:
       >>> from mu2_optax import lmo
       >>> lmo.l1_ball(1.0)({"a": jnp.array([3.0, 0.0]), "b": jnp.array(-4.0)})
       {'a': Array([-0., -0.], dtype=float32), 'b': Array(1., dtype=float32)}
-
-    References:
-      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
-      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
     """
 
     def direction(d: Any) -> Any:
@@ -129,13 +128,9 @@ def simplex(scale: Any = 1.0) -> Oracle:
       >>> from mu2_optax import lmo
       >>> lmo.simplex()(jnp.array([3.0, -1.0, 2.0]))
       Array([0., 1., 0.], dtype=float32)
-
-    References:
-      Jaggi, `Revisiting Frank-Wolfe: Projection-Free Sparse Convex Optimization
-      <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
     """
 
-    def opposite(d: Any) -> Any:  # the sign is turned again in `_oracle`
+    def opposite(d: Any) -> Any:  # `_oracle` turns the sign again
         flat, unravel = ravel_pytree(d)
         vertex = jnp.zeros_like(flat).at[jnp.argmin(flat)].set(1)
         uniform = jnp.full_like(flat, 1 / flat.size)
@@ -154,8 +149,8 @@ def spectral_ball(
     r"""The oracle of a spectral-norm ball for every matrix: its orthogonal factor, as in Muon.
 
     .. math::
-      \arg\min_{\|V - C\|_{op} \le r} \langle D, V \rangle = C - r\,U W^\top, \qquad
-      D = U \Sigma W^\top
+      \arg\min_{\|V - C\|_{op} \le r} \langle D, V \rangle = C - r\,U W^H, \qquad
+      D = U \Sigma W^H
 
     The matrices are the last two axes of a leaf. Vectors and scalars are matrices of one column,
     whose spectral norm is the L2 norm.
@@ -164,7 +159,7 @@ def spectral_ball(
       radius: r ≥ 0, the same for every matrix.
       center: C, a tree like the params; the origin if it is not given.
       how: ``"svd"`` is exact; ``"newton_schulz"`` uses matrix products alone, which suits
-        accelerators: :math:`X \leftarrow \frac32 X - \frac12 X X^\top X`, started at
+        accelerators: :math:`X \leftarrow \frac32 X - \frac12 X X^H X`, started at
         :math:`D/\|D\|_F`. Its singular values grow towards 1 and never pass it, so that its points
         stay in the set however few iterations are made; those that start below about
         :math:`1.5^{-\text{iterations}}` of the Frobenius norm do not reach 1.
@@ -191,7 +186,9 @@ def spectral_ball(
         matrix = leaf if leaf.ndim >= 2 else leaf.reshape(-1, 1)
         if how == "svd":
             return _orthogonal_factor(matrix).reshape(leaf.shape)
-        return _newton_schulz(matrix, iterations).reshape(leaf.shape)
+        norm = jnp.linalg.norm(matrix, axis=(-2, -1), keepdims=True)
+        unit = matrix * inverse_or_zero(norm)
+        return newton_schulz(unit, _NEVER_ABOVE_ONE, iterations).reshape(leaf.shape)
 
     return _oracle(lambda d: jax.tree.map(factor, d), radius, center)
 
@@ -207,10 +204,9 @@ def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
         d = widened(direction)
         if not any(leaf.size for leaf in jax.tree.leaves(d)):
             return direction  # a tree without numbers is its own only point
-        largest = jnp.max(gathered(jax.tree.map(_largest, d)))
-        d = scaled(inverse_or_zero(largest), d)  # no norm below can over- or underflow
+        size, d = over_size(d)  # no norm below can over- or underflow
         unit = left_to_partitioner(direction_of)(d)
-        vertex = scaled(jnp.where(jnp.isfinite(largest), -radius, jnp.nan), unit)
+        vertex = scaled(jnp.where(jnp.isfinite(size), -radius, jnp.nan), unit)
         if center is not None:
             check_like("center", center, direction, "It is a tree like the params.")
             vertex = add(cast_like(center, vertex), vertex)
@@ -219,25 +215,7 @@ def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
     return oracle
 
 
-def _largest(leaf: jax.Array) -> jax.Array:
-    """The largest absolute value in a leaf; 0 for a leaf without numbers."""
-    return jnp.max(jnp.abs(leaf), initial=0)
-
-
 def _orthogonal_factor(matrix: jax.Array) -> jax.Array:
     u, s, vh = jnp.linalg.svd(matrix, full_matrices=False)
     rank = s > jnp.finfo(s.dtype).eps * max(matrix.shape[-2:]) * s[..., :1]
     return (u * rank[..., None, :].astype(u.dtype)) @ vh
-
-
-def _newton_schulz(matrix: jax.Array, iterations: int) -> jax.Array:
-    wide = matrix.shape[-2] > matrix.shape[-1]
-    x = jnp.swapaxes(matrix, -1, -2) if wide else matrix  # the smaller Gram matrix
-    norm = jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)
-    x = x * inverse_or_zero(norm)
-
-    def iterate(_: Any, x: jax.Array) -> jax.Array:
-        return 1.5 * x - 0.5 * (x @ jnp.swapaxes(x, -1, -2)) @ x
-
-    x = jax.lax.fori_loop(0, iterations, iterate, x)
-    return jnp.swapaxes(x, -1, -2) if wide else x

@@ -4,7 +4,8 @@ Letters: L is the smoothness of every :math:`f(\cdot; z)`, D the diameter of the
 variance of the gradient, :math:`\sigma_L^2` that of the smoothness, T the number of steps, and
 :math:`\tilde\sigma^2 = 32 D^2 \sigma_L^2 + 2\sigma^2`. The functions ``measure_*``
 measure L, σ² and :math:`\sigma_L^2` on data. Constants are those of the proofs; where the paper
-has only an O(·), the docstring says so.
+has only an O(·), the docstring says so. The paper is Dahan and Levy, `Do Stochastic, Feel Noiseless
+<https://arxiv.org/abs/2304.04172>`_, ICLR 2025.
 """
 
 from mu2_optax.theory._bounds import error_bound as error_bound

@@ -20,7 +20,7 @@ Method = Literal["mu2_sgd", "mu2_extra_sgd", "uniform"]
 METHODS = ("mu2_sgd", "mu2_extra_sgd", "uniform")
 
 
-def error_bound(t: Any, variance: Any, method: Method = "mu2_sgd") -> jax.Array:
+def error_bound(*, t: Any, variance: Any, method: Method = "mu2_sgd") -> jax.Array:
     r"""The bound of the expected squared error of d, whatever the update rule.
 
     .. math:: E\|d_t - \nabla f(x_t)\|^2 \le \frac{\tilde\sigma^2}{t + 1}\ (\alpha_t = t + 1),
@@ -39,12 +39,11 @@ def error_bound(t: Any, variance: Any, method: Method = "mu2_sgd") -> jax.Array:
 
     Examples:
       >>> from mu2_optax import theory
-      >>> float(theory.error_bound(7, variance=2.0))
+      >>> float(theory.error_bound(t=7, variance=2.0))
       0.25
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025: the theorem on the error, and the appendix on uniform weights
+      Dahan and Levy: the theorem on the error, and the appendix on uniform weights
     """
     check_steps("t", t)
     check_nonnegative("variance", variance, "it is a variance.")
@@ -53,10 +52,10 @@ def error_bound(t: Any, variance: Any, method: Method = "mu2_sgd") -> jax.Array:
 
 
 def high_probability_error_bound(
+    *,
     t: Any,
     steps: Any,
     variance: Any,
-    *,
     smoothness: Any,
     diameter: Any,
     gradient_bound: Any,
@@ -86,14 +85,14 @@ def high_probability_error_bound(
     Examples:
       >>> from mu2_optax import theory
       >>> bound = theory.high_probability_error_bound(
-      ...     100, 1000, 2.0, smoothness=1.0, diameter=2.0, gradient_bound=3.0, failure=0.05
+      ...     t=100, steps=1000, variance=2.0, smoothness=1.0, diameter=2.0, gradient_bound=3.0,
+      ...     failure=0.05,
       ... )
       >>> round(float(bound), 3)
       0.677
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025, appendix on high probability
+      Dahan and Levy, appendix on high probability
     """
     check_steps("t", t)
     check_steps("steps", steps)
@@ -109,7 +108,12 @@ def high_probability_error_bound(
 
 
 def excess_loss_bound(
-    learning_rate: Any, steps: Any, diameter: Any, variance: Any, method: Method = "mu2_sgd"
+    *,
+    learning_rate: Any,
+    steps: Any,
+    diameter: Any,
+    variance: Any,
+    method: Method = "mu2_sgd",
 ) -> jax.Array:
     r"""The bound of the expected excess loss :math:`E f(x_T) - \min_K f`.
 
@@ -137,13 +141,15 @@ def excess_loss_bound(
 
     Examples:
       >>> from mu2_optax import theory
-      >>> rate = theory.max_learning_rate(1.0, steps=100)
-      >>> round(float(theory.excess_loss_bound(rate, 100, diameter=2.0, variance=0.0)), 4)
+      >>> rate = theory.max_learning_rate(smoothness=1.0, steps=100)
+      >>> bound = theory.excess_loss_bound(
+      ...     learning_rate=rate, steps=100, diameter=2.0, variance=0.0
+      ... )
+      >>> round(float(bound), 4)
       0.6214
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025: the proofs of the theorems on μ²-SGD, μ²-ExtraSGD and uniform weights
+      Dahan and Levy: the proofs of the theorems on μ²-SGD, μ²-ExtraSGD and uniform weights
     """
     check_positive("learning_rate", learning_rate, "use `max_learning_rate`.")
     check_steps("steps", steps)
@@ -154,15 +160,15 @@ def excess_loss_bound(
     noise = jnp.sqrt(jnp.asarray(variance, float))
     if method == "uniform":
         step_noise = 2 * eta * noise**2 * (1 + jnp.log(T))
-        return (D**2 / eta + step_noise + 4 * D * noise * T**0.5) / T
+        return D / T * (D / eta + 4 * noise * T**0.5) + step_noise / T
     weights = T * (T + 3) / 2
     if method == "mu2_extra_sgd":
-        return (4 * D**2 / eta + 2 * D * noise * T**1.5) / weights
-    return (D**2 / eta + 4 * D * noise * T**1.5) / weights + 2 * eta * noise**2
+        return D / weights * (4 * D / eta + 2 * noise * T**1.5)
+    return D / weights * (D / eta + 4 * noise * T**1.5) + 2 * eta * noise**2
 
 
 def frank_wolfe_bound(
-    steps: Any, smoothness: Any, diameter: Any, variance: Any, initial_gap: Any = None
+    *, smoothness: Any, steps: Any, diameter: Any, variance: Any, initial_gap: Any = None
 ) -> jax.Array:
     r"""The bound of the expected excess loss of ``mu2_frank_wolfe``, which has no learning rate.
 
@@ -176,24 +182,24 @@ def frank_wolfe_bound(
     need not be a minimum over the whole space.
 
     Args:
-      steps: T.
       smoothness: L.
+      steps: T.
       diameter: D.
       variance: :math:`\tilde\sigma^2`; see :func:`mu2_optax.theory.effective_variance`.
-      initial_gap: :math:`\Delta_1`, the excess loss of the first params; :math:`LD^2/2`, which
-        bounds it if the set holds a minimum over the whole space, if it is not given.
+      initial_gap: :math:`\Delta_1`, the excess loss of the first params. By default :math:`LD^2/2`,
+        which bounds it if the set holds a minimum over the whole space.
 
     Returns:
       A scalar.
 
     Examples:
       >>> from mu2_optax import theory
-      >>> round(float(theory.frank_wolfe_bound(100, 1.0, diameter=2.0, variance=0.0)), 4)
+      >>> bound = theory.frank_wolfe_bound(smoothness=1.0, steps=100, diameter=2.0, variance=0.0)
+      >>> round(float(bound), 4)
       0.0777
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025, for the error; Jaggi, `Revisiting Frank-Wolfe
+      Dahan and Levy, for the error; Jaggi, `Revisiting Frank-Wolfe
       <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
     """
     check_steps("steps", steps)

@@ -23,8 +23,8 @@ from mu2_optax._trees import (
     cast_like,
     inner_product,
     inverse_or_zero,
+    over_size,
     scaled,
-    subtract,
     widened,
 )
 from mu2_optax.estimates import hessian_vector_product
@@ -38,10 +38,10 @@ def measure_smoothness(
     .. math:: v_{k+1} = \frac{\nabla^2 f(x; z)\,v_k}{\|\nabla^2 f(x; z)\,v_k\|}, \qquad
       L \approx \|\nabla^2 f(x; z)\,v_k\|
 
-    Power iteration on Hessian-vector products, two gradients' cost each. The result approaches
-    :math:`\|\nabla^2 f(x; z)\|` from below, so that a learning rate made from it may be a little
-    too large: divide it by 2 or increase ``iterations`` if that matters. The theorems ask for the L
-    of every single :math:`f(\cdot; z)`: see :func:`measure_sample_smoothness`.
+    Power iteration on Hessian-vector products, each at the cost of two gradients. The result
+    approaches :math:`\|\nabla^2 f(x; z)\|` from below, so that a learning rate made from it may be
+    a little too large: divide it by 2 or increase ``iterations`` if that matters. The theorems ask
+    for the L of every single :math:`f(\cdot; z)`: see :func:`measure_sample_smoothness`.
 
     Args:
       grad_fn: A function of (params, batch).
@@ -61,7 +61,8 @@ def measure_smoothness(
       >>> L = theory.measure_smoothness(jax.grad(loss), jnp.ones(2), batch, jax.random.key(0))
       >>> round(float(L), 4)
       2.0
-      >>> tx = mu2_optax.mu2_extra_sgd(theory.max_learning_rate(L, 1000, "mu2_extra_sgd"))
+      >>> rate = theory.max_learning_rate(smoothness=L, steps=1000, method="mu2_extra_sgd")
+      >>> tx = mu2_optax.mu2_extra_sgd(rate)
 
     References:
       Pearlmutter, `Fast Exact Multiplication by the Hessian
@@ -100,8 +101,7 @@ def measure_sample_smoothness(
       9.0
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025: expectation over smooth functions
+      Dahan and Levy: expectation over smooth functions
     """
     _check_samples(samples, 1)
 
@@ -147,9 +147,9 @@ def measure_gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax
         grads = grad_fn(x, sample)
         check_gradient("grad_fn(params, sample)", grads, params)
         grads = cast_like(grads, x)
-        away = subtract(grads, mean)
+        away = optax.tree.sub(grads, mean)
         mean = add(mean, scaled(1 / k, away))
-        return (k + 1, mean, total + inner_product(away, subtract(grads, mean))), None
+        return (k + 1, mean, total + inner_product(away, optax.tree.sub(grads, mean))), None
 
     zero = jnp.zeros([], float)
     start = (zero + 1, jax.tree.map(jnp.zeros_like, x), zero)
@@ -187,8 +187,7 @@ def measure_smoothness_variance(
       1.0
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025: bounded smoothness variance
+      Dahan and Levy: bounded smoothness variance
     """
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
     check_params(params)
@@ -202,7 +201,7 @@ def measure_smoothness_variance(
         )
 
         def add_sample(total: Any, sample: Any) -> tuple[Any, None]:
-            away = subtract(hessian_vector_product(grad_fn, v)(x, sample), mean)
+            away = optax.tree.sub(hessian_vector_product(grad_fn, v)(x, sample), mean)
             return add(total, hessian_vector_product(grad_fn, away)(x, sample)), None
 
         total, _ = jax.lax.scan(add_sample, jax.tree.map(jnp.zeros_like, x), samples)
@@ -214,14 +213,15 @@ def measure_smoothness_variance(
 def _power(apply: Any, x: Any, key: jax.Array, iterations: int) -> jax.Array:
     """The norm of a symmetric operator, from below."""
 
-    def iterate(_: Any, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
-        v, norm = carry
-        v = apply(scaled(inverse_or_zero(norm), v))
-        return v, optax.tree.norm(v)
+    def unit(v: Any) -> tuple[Any, jax.Array]:
+        size, v = over_size(v)
+        norm = optax.tree.norm(v)
+        return scaled(inverse_or_zero(norm), v), size * norm
 
-    v = optax.tree.random_like(key, x)
-    _, norm = jax.lax.fori_loop(0, iterations, iterate, (v, optax.tree.norm(v)))
-    return norm
+    def iterate(_: Any, carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+        return unit(apply(carry[0]))
+
+    return jax.lax.fori_loop(0, iterations, iterate, unit(optax.tree.random_like(key, x)))[1]
 
 
 def _check_samples(samples: Any, least: int) -> int:

@@ -48,9 +48,9 @@ def dynamic_batches(grad_fn: GradFn, sample: Sample) -> GradFn:
     .. math:: \bar g(x, (k, b)) = \frac1b \sum_{i=1}^b g(x, z_i), \qquad
       z_i = \text{sample}(\text{fold\_in}(k, i))
 
-    The microbatches are drawn inside the loop, so that memory is that of one of them whatever b,
-    and drawn again from the same key in a second evaluation, so that both see the same samples.
-    ``grad_fn`` may itself be :func:`mu2_optax.accumulate` of another one.
+    The microbatches are drawn inside the loop, so that b does not matter for memory, and drawn
+    again from the same key in a second evaluation, so that both see the same samples. ``grad_fn``
+    may itself be :func:`mu2_optax.accumulate` of another one.
 
     Args:
       grad_fn: A function of (params, microbatch).
@@ -70,8 +70,7 @@ def dynamic_batches(grad_fn: GradFn, sample: Sample) -> GradFn:
       True
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025, appendix on uniformly small errors
+      Dahan and Levy, appendix on uniformly small errors
     """
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
     check_callable("sample", sample, "lambda key: jax.random.normal(key, (8,))")
@@ -98,8 +97,8 @@ def run_dynamic(
     sample: Sample,
     params: Any,
     key: jax.Array,
-    steps: int,
     *,
+    steps: int,
     size: Callable[[Any, Any], Any] | None = None,
     record: Callable[[Any, Any], Any] | None = None,
 ) -> DynamicRun:
@@ -115,7 +114,7 @@ def run_dynamic(
       params: The first params.
       key: A key; step t draws its microbatches from ``fold_in(key, t)``.
       steps: T.
-      size: The batch size as a function of (t, T), where t starts at 1;
+      size: The batch size as a function of (t, T), where t starts at 1, of at least 1;
         :func:`mu2_optax.theory.batch_size` if it is not given.
       record: A function of (params, state) after a step; its results are stacked.
 
@@ -133,19 +132,21 @@ def run_dynamic(
       573
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025, appendix on uniformly small errors
+      Dahan and Levy, appendix on uniformly small errors
     """
     check_transform("tx", tx)
     check_params(params)
     check_iterations("steps", steps)
     mean = dynamic_batches(grad_fn, sample)
     update = optax.with_extra_args_support(tx).update
-    sizes = batch_size if size is None else size
+    times = jnp.arange(1, steps + 1, dtype=jnp.int32)
+    counts = _sizes(size, steps)
 
-    def step(carry: tuple[Any, Any, jax.Array], t: jax.Array) -> tuple[Any, Any]:
+    def step(
+        carry: tuple[Any, Any, jax.Array], now: tuple[jax.Array, jax.Array]
+    ) -> tuple[Any, Any]:
         params, state, samples = carry
-        count = sizes(t, steps)
+        t, count = now
         batch = (jax.random.fold_in(key, t), count)
         updates, state = update(mean(params, batch), state, params, grad_fn=mean, batch=batch)
         params = optax.apply_updates(params, updates)
@@ -153,6 +154,22 @@ def run_dynamic(
         return (params, state, samples + count), out
 
     first = (jax.tree.map(jnp.asarray, params), tx.init(params), jnp.zeros([], jnp.int32))
-    times = jnp.arange(1, steps + 1, dtype=jnp.int32)
-    (params, state, samples), records = jax.lax.scan(step, first, times)
+    (params, state, samples), records = jax.lax.scan(step, first, (times, counts))
     return DynamicRun(params, state, samples, records)
+
+
+def _sizes(size: Callable[[Any, Any], Any] | None, steps: int) -> jax.Array:
+    """The batch size of each step, computed before the run, even if the run is traced."""
+    with jax.ensure_compile_time_eval():
+        times = jnp.arange(1, steps + 1, dtype=jnp.int32)
+        if size is None:
+            return batch_size(t=times, steps=steps)
+        counts = jax.vmap(lambda t: jnp.asarray(size(t, steps)))(times)
+    if not isinstance(counts, jax.core.Tracer):
+        for t, count in enumerate(counts.tolist(), 1):
+            if not (count >= 1 and count == int(count)):
+                raise ValueError(
+                    f"`size` must return whole numbers of at least 1, got {count} for step {t}; a "
+                    "mean needs a sample, for example `lambda t, T: jnp.maximum(T // t - 10, 1)`."
+                )
+    return counts.astype(jnp.int32)

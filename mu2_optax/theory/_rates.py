@@ -36,14 +36,14 @@ class StableRates(NamedTuple):
         return self.high / self.low
 
 
-def max_learning_rate(smoothness: Any, steps: Any, method: Method = "mu2_sgd") -> jax.Array:
+def max_learning_rate(*, smoothness: Any, steps: Any, method: Method = "mu2_sgd") -> jax.Array:
     r"""The largest learning rate the theorems allow; it does not depend on the noise.
 
     .. math::
       \eta = \frac{1}{8LT}\ (\text{mu2\_sgd}), \qquad \frac{1}{2L}\ (\text{mu2\_extra\_sgd}), \qquad
       \frac{1}{16L(1 + \log T)}\ (\text{uniform})
 
-    Each is the rate of one optimizer, and of no other:
+    Each is the rate of this optimizer only:
 
     - ``"mu2_sgd"``: ``mu2_sgd(rate, linear_momentum(offset=1), weighted_steps=True)``. Its step is
       :math:`\eta\alpha_t = \eta(t + 1)`; without ``weighted_steps``, as by default, it would hardly
@@ -74,8 +74,7 @@ def max_learning_rate(smoothness: Any, steps: Any, method: Method = "mu2_sgd") -
       >>> tx = mu2_optax.mu2_sgd(rate, momentum, weighted_steps=True)
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025: the theorems on μ²-SGD and μ²-ExtraSGD, and the appendix on uniform weights
+      Dahan and Levy: the theorems on μ²-SGD and μ²-ExtraSGD, and the appendix on uniform weights
     """
     check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
     check_steps("steps", steps)
@@ -88,7 +87,7 @@ def max_learning_rate(smoothness: Any, steps: Any, method: Method = "mu2_sgd") -
     return 1 / (16 * L * (1 + jnp.log(T)))
 
 
-def batch_size(t: Any, steps: Any) -> Any:
+def batch_size(*, t: Any, steps: Any) -> Any:
     r"""The batch size that makes the error of d small from the first step on.
 
     .. math:: b_t = \lceil T/t \rceil \quad\Rightarrow\quad E\|d_t - \nabla f(x_t)\|^2 \le
@@ -105,20 +104,26 @@ def batch_size(t: Any, steps: Any) -> Any:
 
     Examples:
       >>> from mu2_optax import theory
-      >>> [theory.batch_size(t, 10) for t in (1, 2, 3, 4, 10)]
+      >>> [theory.batch_size(t=t, steps=10) for t in (1, 2, 3, 4, 10)]
       [10, 5, 4, 3, 1]
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025, appendix on uniformly small errors
+      Dahan and Levy, appendix on uniformly small errors
     """
     check_steps("t", t)
     check_steps("steps", steps)
-    return -(-steps // t)
+    t, steps = _at_least_int32(t), _at_least_int32(steps)
+    return (steps - 1) // t + 1  # not -(-steps // t), which is wrong for unsigned integers
+
+
+def _at_least_int32(count: Any) -> Any:
+    """A count, widened if it is a JAX integer too narrow for arithmetic with Python's."""
+    narrow = isinstance(count, jax.Array) and count.dtype.itemsize < 4
+    return count.astype(jnp.int32) if narrow else count
 
 
 def effective_variance(
-    gradient_variance: Any, smoothness_variance: Any, diameter: Any, *, part: Any = 1.0
+    *, gradient_variance: Any, smoothness_variance: Any, diameter: Any, part: Any = 1.0
 ) -> jax.Array:
     r"""The variance that all bounds are stated in.
 
@@ -140,13 +145,11 @@ def effective_variance(
 
     Examples:
       >>> from mu2_optax import theory
-      >>> float(theory.effective_variance(3.0, 0.5, diameter=2.0))
+      >>> noise = {"gradient_variance": 3.0, "smoothness_variance": 0.5}
+      >>> float(theory.effective_variance(**noise, diameter=2.0))
       70.0
-      >>> float(theory.effective_variance(3.0, 0.5, diameter=2.0, part=1 / 8))
+      >>> float(theory.effective_variance(**noise, diameter=2.0, part=1 / 8))
       518.0
-
-    References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     check_nonnegative("gradient_variance", gradient_variance, "it is a variance.")
     check_nonnegative("smoothness_variance", smoothness_variance, "it is a variance.")
@@ -158,6 +161,7 @@ def effective_variance(
 
 
 def stable_rates(
+    *,
     smoothness: Any,
     steps: Any,
     diameter: Any,
@@ -192,16 +196,17 @@ def stable_rates(
     Examples:
       >>> from mu2_optax import theory
       >>> for method in ("sgd", "mu2_sgd", "mu2_extra_sgd"):
-      ...     rates = theory.stable_rates(1.0, 10_000, 1.0, 4.0, method)
+      ...     rates = theory.stable_rates(
+      ...         smoothness=1.0, steps=10_000, diameter=1.0, variance=4.0, method=method
+      ...     )
       ...     print(method, round(float(rates.ratio)))
       sgd 14
       mu2_sgd 102
       mu2_extra_sgd 1000002
 
     References:
-      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
-      2025, appendix on stability; Lan, `An optimal method for stochastic composite optimization
-      <https://doi.org/10.1007/s10107-010-0434-y>`_, 2012, for accelerated SGD
+      Dahan and Levy, appendix on stability; Lan, `An optimal method for stochastic composite
+      optimization <https://doi.org/10.1007/s10107-010-0434-y>`_, 2012, for accelerated SGD
     """
     check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
     check_steps("steps", steps)
@@ -209,23 +214,24 @@ def stable_rates(
     check_nonnegative("variance", variance, "it is a variance.")
     check_choice("method", method, _COMPARED)
     L, T, D = (jnp.asarray(a, float) for a in (smoothness, steps, diameter))
-    noise = jnp.sqrt(jnp.asarray(variance, float))
-    # R(eta) = a/eta + b eta + c for eta <= top
+    noise = jnp.sqrt(jnp.asarray(variance, float)) / D
+    # R(eta)/D² = a²/eta + b² eta + c for eta <= top; no square is taken that could overflow
+    log = 1 + jnp.log(T)
     a, b, c, top = {
-        "mu2_sgd": (D**2 / T**2, 2 * noise**2, 4 * D * noise / T**0.5, 1 / (8 * L * T)),
-        "mu2_extra_sgd": (D**2 / T**2, 0 * noise, D * noise / T**0.5, 1 / (2 * L)),
+        "mu2_sgd": (1 / T, 2**0.5 * noise, 4 * noise / T**0.5, 1 / (8 * L * T)),
+        "mu2_extra_sgd": (1 / T, 0 * noise, noise / T**0.5, 1 / (2 * L)),
         "uniform": (
-            D**2 / T,
-            2 * noise**2 * (1 + jnp.log(T)) / T,
-            4 * D * noise / T**0.5,
-            1 / (16 * L * (1 + jnp.log(T))),
+            1 / T**0.5,
+            (2 * log / T) ** 0.5 * noise,
+            4 * noise / T**0.5,
+            1 / (16 * L * log),
         ),
-        "sgd": (D**2 / T, noise**2, 0 * noise, 1 / (2 * L)),
-        "accelerated_sgd": (D**2 / T**2, noise**2 * T, 0 * noise, 1 / (2 * L)),
+        "sgd": (1 / T**0.5, noise, 0 * noise, 1 / (2 * L)),
+        "accelerated_sgd": (1 / T, noise * T**0.5, 0 * noise, 1 / (2 * L)),
     }[method]
-    best = jnp.minimum(top, jnp.sqrt(a / jnp.where(b > 0, b, 1)))
-    best = jnp.where(b > 0, best, top)
-    limit = 2 * (a / best + b * best + c) - c  # a/eta + b eta <= limit
-    root = limit + jnp.sqrt(limit**2 - 4 * a * b)
-    high = jnp.where(b > 0, root / (2 * jnp.where(b > 0, b, 1)), top)
-    return StableRates(low=2 * a / root, best=best, high=jnp.minimum(high, top))
+    safe_b = jnp.where(b > 0, b, 1)
+    best = jnp.where(b > 0, jnp.minimum(top, a / safe_b), top)
+    limit = 2 * (a / best * a + b * best * b + c) - c  # a²/eta + b² eta <= limit
+    root = limit * (1 + jnp.sqrt(1 - (2 * a / limit * b) ** 2))
+    high = jnp.where(b > 0, root / (2 * safe_b) / safe_b, top)
+    return StableRates(low=2 * a / root * a, best=best, high=jnp.minimum(high, top))

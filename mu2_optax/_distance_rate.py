@@ -1,0 +1,203 @@
+"""A learning rate that is found on the way: how far the run has come, over its steps so far."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from mu2_optax._checks import (
+    check_below_one,
+    check_gradient,
+    check_mask,
+    check_params,
+    check_positive,
+    check_rate,
+    check_single,
+    check_state,
+    check_transform,
+)
+from mu2_optax._masks import Mask, marks_of
+from mu2_optax._sample import sampled
+from mu2_optax._trees import cast_like, inverse_or_zero, widened
+from mu2_optax._types import Transform
+from mu2_optax._weights import ScalarOrSchedule, as_schedule, weight_at
+
+_FIRST, _MOST = 1e-1, 1e6  # the first and the largest distance, in units of the params' size
+_LARGEST_FIRST = 0.3  # whatever the factor: a first step beyond that wrecks networks
+_ALL_ZERO = 1e-2  # the size to assume for params that are all zero
+_NEUTRAL = 0.5**0.5  # at 1/√2, noise alone leaves the rate as it is
+
+
+class DistanceRateState(NamedTuple):
+    r"""State of :func:`distance_rate`.
+
+    Attributes:
+      t: The number of steps taken.
+      reach: ρ, the largest distance so far.
+      most: The largest distance that counts.
+      energy: G, the sum of the squared directions, each times ρ² and what momentum adds.
+      start: A sample of the first params.
+      inner_state: The state of ``inner``.
+    """
+
+    t: jax.Array
+    reach: jax.Array
+    most: jax.Array
+    energy: jax.Array
+    start: jax.Array
+    inner_state: Any
+
+
+def distance_rate(
+    inner: optax.GradientTransformation,
+    *,
+    factor: Any = 1.0,
+    momentum: float = 0.0,
+    weight_decay: ScalarOrSchedule | None = None,
+    mask: Mask | None = None,
+) -> Transform[DistanceRateState]:
+    r"""Steps along ``inner``, with a learning rate that is the distance come so far over the steps.
+
+    .. math::
+      \rho_t &= \max\bigl(\rho_{t-1}, \|w_t - w_1\|\bigr), \qquad
+      G_t = G_{t-1} + \frac{1 + \beta}{1 - \beta}\,\rho_t^2\,\|u_t\|^2 \\
+      \eta_t &= \frac{\rho_t^2}{\sqrt{2\,G_t}}, \qquad
+      w_{t+1} = w_t - \frac{\eta_t}{1 + \eta_t \lambda}\,(u_t + \lambda w_t)
+
+    Here :math:`w` is ``params``, :math:`u_t` is what ``inner`` makes of the gradient, and
+    :math:`\|\cdot\|` is the root mean square over all coordinates. This is DoWG on the directions
+    of ``inner``, with a factor of 1/√2: the one at which *noise alone leaves the rate as it is*.
+    Steps that agree make it grow, by about 1.54 times a step; steps that turn back, so that the
+    distance stays bounded, make it fall like :math:`1/\sqrt t`.
+
+    (Let the u be noise of size one, and :math:`\eta = c\,\rho^2/\sqrt G`. Then the squared distance
+    is :math:`\sum \eta^2`. If the rate stays the same, :math:`\rho^2 = \eta^2 t` and :math:`G =
+    \eta^2 t^2/2`, so that :math:`\eta = c\,\sqrt 2\,\eta`. Steps with a momentum β are correlated,
+    and noise carries them :math:`(1 + \beta)/(1 - \beta)` times as far, in squares.)
+
+    The first distance is a tenth of the params' size: of the geometric mean, over all coordinates,
+    of the root mean square of their tensor, and 0.01 if all params are zero. Distances are measured
+    on a sample of the coordinates, 1024 to 4096 of a large tensor, and count up to a million times
+    the size of the params, so that a loss without a minimum does not end in infinities.
+
+    Args:
+      inner: A transform that gives directions with the sign of a gradient and a size of about one,
+        such as :func:`unit_directions`. It sees gradients and params at least in float32.
+      factor: A factor on the first distance. Less than 1 hardly matters, because the distance
+        grows; more than 3 counts as 3, because a longer first step would wreck a network.
+      momentum: β in [0, 1), the momentum inside ``inner``.
+      weight_decay: λ: decoupled decay, a number or a schedule. The step is implicit in it, so that
+        any size is stable.
+      mask: Which leaves decay: a tree of booleans like params, or a function from params to one;
+        all by default.
+
+    Returns:
+      A transform; extra args are passed to ``inner``. Its state is a :class:`DistanceRateState`.
+
+    Examples:
+      >>> import jax.numpy as jnp, optax, mu2_optax
+      >>> tx = mu2_optax.distance_rate(mu2_optax.unit_directions())
+      >>> params = jnp.array([1.0, 2.0])
+      >>> state = tx.init(params)
+      >>> for _ in range(1000):
+      ...     updates, state = tx.update(2 * params, state, params)  # the gradient of ‖x‖²
+      ...     params = optax.apply_updates(params, updates)
+      >>> bool(jnp.linalg.norm(params) < 0.1)
+      True
+
+    References:
+      Khaled, Mishchenko and Jin, `DoWG Unleashed <https://arxiv.org/abs/2305.16284>`_, NeurIPS
+      2023; Ivgi, Hinder and Carmon, `DoG is SGD's Best Friend <https://arxiv.org/abs/2302.12022>`_,
+      ICML 2023
+    """
+    check_transform("inner", inner)
+    check_single("factor", factor)
+    check_positive("factor", factor, "it scales the first step; 1 is the usual choice.")
+    check_below_one("momentum", momentum, "at 1 nothing would be forgotten; 0 is none.")
+    check_mask(mask, weight_decay)
+    if weight_decay is not None:
+        check_rate("weight_decay", weight_decay)
+    inner = optax.with_extra_args_support(inner)
+    spread = (1 + momentum) / (1 - momentum)  # of a walk on noise, relative to one without momentum
+
+    def init(params: Any) -> DistanceRateState:
+        check_params(params)
+        wide = widened(params)
+        size = _typical_size(wide)
+        first = jnp.minimum(factor * _FIRST, _LARGEST_FIRST)
+        return DistanceRateState(
+            t=jnp.zeros([], jnp.int32),
+            reach=(first * size).astype(float),
+            most=_MOST * size,
+            energy=jnp.zeros([], float),
+            start=sampled(wide),
+            inner_state=inner.init(wide),
+        )
+
+    def update(
+        updates: Any, state: DistanceRateState, params: Any = None, **extra_args: Any
+    ) -> tuple[Any, DistanceRateState]:
+        check_params(params)
+        check_state(state, DistanceRateState)
+        check_gradient("grads", updates, params)
+        w = widened(params)
+        u, inner_state = inner.update(widened(updates), state.inner_state, w, **extra_args)
+        distance = jnp.sqrt(_mean_square(sampled(w) - state.start))
+        reach = jnp.maximum(state.reach, jnp.minimum(distance, state.most))
+        energy = state.energy + spread * jnp.square(reach) * _mean_square(sampled(u))
+        rate = rate_of(reach, energy)
+        moves = _moves(rate, u, w, weight_decay, mask, state.t)
+        return cast_like(moves, params), DistanceRateState(
+            optax.safe_increment(state.t), reach, state.most, energy, state.start, inner_state
+        )
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def rate_of(reach: jax.Array, energy: jax.Array) -> jax.Array:
+    """The learning rate, and 0 before the first step."""
+    return _NEUTRAL * jnp.square(reach) * inverse_or_zero(jnp.sqrt(energy))
+
+
+def _moves(
+    rate: jax.Array, u: Any, w: Any, weight_decay: Any, mask: Mask | None, count: jax.Array
+) -> Any:
+    """The steps −η (u + λw)/(1 + ηλ), and −η u where nothing decays."""
+    if weight_decay is None:
+        return jax.tree.map(lambda u: -rate.astype(u.dtype) * u, u)
+    decay = weight_at(as_schedule(weight_decay), count)
+    share = rate / (1 + rate * decay)
+    leaves, structure = jax.tree.flatten(u)
+    marks = [True] * len(leaves) if mask is None else marks_of("mask", mask, w)
+    moves = [
+        -share.astype(u.dtype) * (u + decay.astype(u.dtype) * w)
+        if decays
+        else -rate.astype(u.dtype) * u
+        for u, w, decays in zip(leaves, jax.tree.leaves(w), marks, strict=True)
+    ]
+    return jax.tree.unflatten(structure, moves)
+
+
+def _typical_size(params: Any) -> jax.Array:
+    """The geometric mean over all coordinates of the root mean square of their tensor.
+
+    Tensors that are zero do not count, nor do numbers that are not finite, and one very large
+    tensor does not make the others seem large.
+    """
+    logs = total = jnp.zeros([], float)
+    for leaf in jax.tree.leaves(params):
+        square = jnp.mean(jnp.square(jnp.abs(_finite(leaf)))).astype(float) if leaf.size else 0.0
+        count = jnp.where(square > 0, float(leaf.size), 0)
+        logs += count * jnp.log(jnp.where(square > 0, square, 1)) / 2
+        total += count
+    return jnp.where(total > 0, jnp.exp(logs / jnp.maximum(total, 1)), _ALL_ZERO)
+
+
+def _mean_square(few: jax.Array) -> jax.Array:
+    """The mean square of all coordinates, from a sample; numbers that are not finite count as 0."""
+    return jnp.sum(jnp.square(_finite(few))).astype(float)
+
+
+def _finite(a: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isfinite(a), a, 0)

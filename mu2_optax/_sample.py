@@ -1,0 +1,73 @@
+"""A sample of every tensor, on which lengths and angles of whole trees are measured."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from mu2_optax._sharding import explicit_sharding
+
+_SHARE, _LEAST, _MOST = 64, 1024, 4096  # of a tensor: one number in 64, but 1024 to 4096 of them
+
+
+def sampled(tree: Any) -> jax.Array:
+    r"""A vector s with :math:`s \cdot s'` near the mean of :math:`a\,a'` over all coordinates.
+
+    Here a and a' run over the coordinates of two trees of the same shapes. Tensors of up to 1024
+    numbers are taken whole, of larger ones a regular grid, the same one every time. The sample has
+    the precision of the widest tensor.
+    """
+    leaves = [leaf for leaf in map(jnp.asarray, jax.tree.leaves(tree)) if leaf.size]
+    if not leaves:
+        return jnp.zeros(0, jnp.float32)
+    count = sum(leaf.size for leaf in leaves)
+    widest = max((jnp.finfo(leaf.dtype).dtype for leaf in leaves), key=lambda d: d.itemsize)
+    parts = [part.astype(widest) for leaf in leaves for part in _parts(leaf, count)]
+    return jnp.concatenate(parts)
+
+
+def _parts(leaf: jax.Array, count: int) -> list[jax.Array]:
+    """The numbers of one tensor, weighted by how many coordinates of the tree each stands for."""
+    few = _replicated(_grid)(leaf)
+    weight = math.sqrt(leaf.size / (few.size * count))
+    if jnp.iscomplexobj(few):
+        return [weight * few.real, weight * few.imag]
+    return [weight * few]
+
+
+def _grid(leaf: jax.Array) -> jax.Array:
+    places = _places(leaf.shape)
+    strides = [_stride(n, k) for n, k in zip(leaf.shape, places, strict=True)]
+    spans = [(k - 1) * s + 1 for k, s in zip(places, strides, strict=True)]
+    starts = [(n - span) // 2 for n, span in zip(leaf.shape, spans, strict=True)]
+    ends = [start + span for start, span in zip(starts, spans, strict=True)]
+    return jax.lax.slice(leaf, starts, ends, strides).reshape(-1)
+
+
+def _places(shape: tuple[int, ...]) -> list[int]:
+    """How many places along each axis: the longest axes are thinned out first."""
+    most = min(max(math.prod(shape) // _SHARE, _LEAST), _MOST)
+    places = list(shape)
+    while math.prod(places) > most:
+        longest = places.index(max(places))
+        places[longest] = (places[longest] + 1) // 2
+    return places
+
+
+def _stride(length: int, places: int) -> int:
+    """An odd one, because patterns in a tensor tend to repeat at powers of two."""
+    widest = max((length - 1) // max(places - 1, 1), 1)
+    return widest if widest % 2 else max(widest - 1, 1)
+
+
+def _replicated(function: Any) -> Any:
+    """``function``, with its small result on every device, even on a mesh with explicit axes."""
+
+    def called(leaf: jax.Array) -> jax.Array:
+        if explicit_sharding(jax.typeof(leaf)) is None:
+            return function(leaf)
+        return jax.sharding.auto_axes(function, out_sharding=PartitionSpec(None))(leaf)
+
+    return called

@@ -1,0 +1,260 @@
+"""`checked` finds what changes one of the two gradients of a step, and nothing else."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from jax.experimental import checkify
+from jax.sharding import AxisType, PartitionSpec
+from problems import batch_grad, grad_fn, join, samples, split
+
+import mu2_optax as m
+import mu2_optax.nnx
+
+PARAMS = split(jnp.array([0.3, -0.2, 0.1, 0.4, -0.3]))
+ZS = jnp.array(samples(40), jnp.float32)
+WRONG = r"`grads` must be `grad_fn\(params, batch\)`, got gradients that differ from it by"
+
+
+def steps(tx, gradient=grad_fn, again=grad_fn, change=lambda params: params, params=PARAMS, zs=ZS):
+    """Some steps under jit, in each of which ``gradient`` is given and ``again`` is passed on."""
+
+    @jax.jit
+    def step(params, state, z):
+        grads = gradient(params, z)
+        updates, state = tx.update(grads, state, params, grad_fn=again, batch=z)
+        return change(optax.apply_updates(params, updates)), state
+
+    state = tx.init(params)
+    for z in zs:
+        params, state = step(params, state, z)
+    jax.effects_barrier()
+    return params, state
+
+
+def reports(wrap=lambda tx: tx, inner=None, **how):
+    """What is reported in a run of an optimizer, wrapped."""
+    found = []
+    steps(wrap(m.checked(m.mu2_sgd(0.3) if inner is None else inner, report=found.append)), **how)
+    return found
+
+
+OPTIMIZERS = {
+    "mu2_sgd": m.mu2_sgd(0.3, m.linear_momentum()),
+    "part": m.mu2_sgd(0.3, part=lambda z: z),
+    "lean": m.mu2_sgd(0.3, m.linear_momentum(), lean=True),
+    "measured, lean": m.mu2_sgd(0.3, m.linear_momentum(beta=m.measured_beta()), lean=True),
+    "mu2_extra_sgd": m.mu2_extra_sgd(0.05),
+    "storm": m.storm(0.1, 0.1),
+    "mu2_adam": m.mu2_adam(1e-2),
+    "one gradient": m.anytime_sgd(0.1, m.fixed_momentum()),
+    "of Optax": optax.adam(1e-2),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_right_loop_passes_and_the_run_is_the_same(name, dtype):
+    params = jax.tree.map(lambda p: p.astype(dtype), PARAMS)
+    zs = ZS.astype(dtype)
+    found = []
+    tx = m.checked(OPTIMIZERS[name], report=found.append)
+    checked, _ = steps(tx, params=params, zs=zs)
+    plain, _ = steps(optax.with_extra_args_support(OPTIMIZERS[name]), params=params, zs=zs)
+    assert not found
+    np.testing.assert_allclose(
+        join(checked).astype(float), join(plain).astype(float), atol=4 * jnp.finfo(dtype).eps
+    )
+
+
+BEFORE = {
+    "clipping": optax.clip_by_global_norm(1e-2),
+    "weight decay": optax.add_decayed_weights(1e-3),
+    "scaling": optax.scale(0.5),
+    "a momentum": optax.trace(0.9),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_what_changes_the_gradient_before_it_is_found(name):
+    found = reports(lambda tx: optax.chain(BEFORE[name], tx))
+    assert len(found) >= len(ZS) - 1  # a momentum begins with the gradient itself
+    assert "must be inside `grad_fn`" in found[0]
+
+
+def test_it_raises_at_once_outside_of_jit_and_through_checkify_inside():
+    tx = optax.chain(optax.scale(0.5), m.checked(m.mu2_sgd(0.3)))
+    state = tx.init(PARAMS)
+
+    def step(params, state, z):
+        return tx.update(grad_fn(params, z), state, params, grad_fn=grad_fn, batch=z)
+
+    with pytest.raises(checkify.JaxRuntimeError, match=WRONG + " 0.5 of its norm"):
+        step(PARAMS, state, ZS[0])
+    error, _ = jax.jit(checkify.checkify(step))(PARAMS, state, ZS[0])
+    with pytest.raises(checkify.JaxRuntimeError, match=WRONG + " 0.5 of its norm"):
+        error.throw()
+
+
+def test_the_last_microbatch_of_optax_is_not_the_mean():
+    assert reports(lambda tx: optax.MultiSteps(tx, 2))
+    assert not reports(lambda tx: m.multi_steps(OPTIMIZERS["mu2_sgd"], 2))
+
+
+def test_a_mask_of_dropout_that_is_not_in_the_batch_is_found():
+    calls = iter(range(100))
+
+    def random(params, z):
+        kept = jax.random.bernoulli(jax.random.key(next(calls)), shape=(5,)).astype(jnp.float32)
+        return jax.tree.map(jnp.multiply, grad_fn(params, z), split(kept))
+
+    assert reports(gradient=random, again=random, zs=ZS[:1])
+
+
+def test_gradients_that_are_not_finite_in_both_are_no_difference():
+    broken = lambda params, z: jax.tree.map(lambda g: g * jnp.nan, grad_fn(params, z))
+    assert not reports(gradient=broken, again=broken, zs=ZS[:2])
+    assert reports(gradient=broken, zs=ZS[:1])
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_params_that_something_else_moves_are_found_where_the_state_is_lean(lean):
+    inner = m.mu2_sgd(0.3, lean=lean)
+    decay = lambda params: jax.tree.map(lambda p: p * (1 - 1e-3), params)
+    found = reports(inner=inner, change=decay)
+    assert len(found) == (len(ZS) - 1 if lean else 0)
+    assert not lean or "`params` must be those after the last update" in found[0]
+    after = optax.chain(m.checked(inner, report=found.append), optax.scale(0.5))
+    found.clear()
+    steps(after)
+    assert bool(found) == lean
+
+
+def test_a_part_of_the_batch_cannot_be_checked():
+    tx = m.checked(m.mu2_sgd(0.1))
+    gradient = m.grad_in_parts(batch_grad, 1 / 2)
+    grads, again = gradient(PARAMS, ZS[:8])
+    with pytest.raises(ValueError, match=r"the whole batch again, got a part of one; leave `part`"):
+        tx.update(grads, tx.init(PARAMS), PARAMS, **again)
+
+
+def test_bad_arguments():
+    with pytest.raises(TypeError, match="`inner` must be an Optax optimizer"):
+        m.checked(0.1)
+    with pytest.raises(ValueError, match="`tolerance` must be finite and greater than 0, got 0"):
+        m.checked(m.mu2_sgd(0.1), tolerance=0)
+    with pytest.raises(TypeError, match="`report` must be a function such as print"):
+        m.checked(m.mu2_sgd(0.1), report="print")
+    tx = m.checked(m.mu2_sgd(0.1))
+    with pytest.raises(ValueError, match="`checked` evaluates the gradient again"):
+        tx.update(PARAMS, tx.init(PARAMS), PARAMS)
+
+
+def test_it_goes_with_nnx():
+    model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+    found = []
+    tx = m.checked(m.mu2_sgd(0.1), report=found.append)
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer, x, factor):
+        evaluate = mu2_optax.nnx.value_and_grad(lambda model, x: jnp.mean(model(x) ** 2))
+        _, grads, again = evaluate(model, x)
+        grads = jax.tree.map(lambda g: factor * g, grads)
+        optimizer.update(model, grads, **again)
+
+    for factor in (1.0, 1.0, 0.5):
+        step(model, optimizer, jnp.ones((4, 2)), factor)
+    jax.effects_barrier()
+    assert len(found) == 1
+
+
+# The trap that it is made for: a mean over devices after `grad_fn`
+
+
+def on_devices(tx, gradient, again, how, axis="batch"):
+    """The params of every device after 60 steps on batches of 16, and what each is after."""
+    zs = jnp.array(samples(60 * 16), jnp.float32).reshape(60, 16, 6)
+    mean = functools.partial(jax.lax.pmean, axis_name=axis)
+
+    def train(params, zs):
+        def step(carry, z):
+            params, state = carry
+            grads = gradient(params, z)
+            updates, state = tx.update(grads, state, params, grad_fn=again, batch=z)
+            return (optax.apply_updates(params, updates), state), None
+
+        (params, _), _ = jax.lax.scan(step, (params, tx.init(params)), zs)
+        spread = jax.tree.map(lambda p: jnp.max(jnp.abs(p - mean(p))), params)
+        return params, jax.tree.map(functools.partial(jax.lax.pmax, axis_name=axis), spread)
+
+    count = jax.device_count()
+    if how == "pmap":
+        parts = jnp.moveaxis(zs.reshape(60, count, 16 // count, 6), 1, 0)
+        params, spread = jax.pmap(train, axis_name=axis, in_axes=(None, 0))(PARAMS, parts)
+        return jax.tree.map(lambda p: p[0], (params, spread))
+    mesh = jax.make_mesh((count,), (axis,), axis_types=(AxisType.Auto,))
+    all_of, part = PartitionSpec(), PartitionSpec(None, axis)
+    train = jax.shard_map(
+        train, mesh=mesh, in_specs=(all_of, part), out_specs=(all_of, all_of), check_vma=False
+    )
+    return jax.jit(train)(PARAMS, zs)
+
+
+@pytest.mark.parametrize("how", ["pmap", "shard_map"])
+def test_a_mean_over_devices_after_grad_fn_is_found_and_one_inside_is_right(how):
+    local = batch_grad
+    reduced = lambda params, z: jax.lax.pmean(local(params, z), "batch")
+    tx = m.mu2_sgd(0.3)
+    _, spread = on_devices(tx, reduced, local, how)
+    assert max(map(float, jax.tree.leaves(spread))) > 1e-3  # the trap: they have drifted apart
+    found = []
+    on_devices(m.checked(tx, report=found.append), reduced, local, how)
+    jax.effects_barrier()
+    assert len(found) == 60 * jax.device_count()
+
+    params, spread = on_devices(tx, reduced, reduced, how)
+    assert max(map(float, jax.tree.leaves(spread))) < 1e-6
+    zs = jnp.array(samples(60 * 16), jnp.float32).reshape(60, 16, 6)
+    whole, _ = steps(tx, batch_grad, batch_grad, zs=zs)
+    np.testing.assert_allclose(join(params), join(whole), atol=1e-5)
+
+
+@pytest.mark.parametrize("axis_name", ["batch", ("batch",)])
+def test_value_and_grad_puts_the_mean_inside(axis_name):
+    """With the core's own `value_and_grad`; the axis may be a tuple."""
+    loss = lambda params, z: 0.5 * jnp.mean((z @ jnp.ones(6) - params["rest"][0]) ** 2)
+    evaluate = m.value_and_grad(loss, axis_name=axis_name)
+    zs = jnp.array(samples(16), jnp.float32).reshape(jax.device_count(), -1, 6)
+
+    def gradients(params, z):
+        _, grads, again = evaluate(params, z)
+        return grads, again["grad_fn"](params, again["batch"])
+
+    grads, again = jax.pmap(gradients, axis_name="batch", in_axes=(None, 0))(PARAMS, zs)
+    exact = jax.grad(loss)(PARAMS, zs.reshape(-1, 6))
+    for found in (grads, again):
+        for device in range(jax.device_count()):
+            one = jax.tree.map(lambda g, device=device: g[device], found)
+            np.testing.assert_allclose(join(one), join(exact), atol=1e-5)
+
+
+def test_shard_map_sees_it_while_it_traces():
+    """Where types tell along which axes an array varies, no debugging is needed."""
+    mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
+    all_of, part = PartitionSpec(), PartitionSpec("batch")
+    local = lambda params, z: batch_grad(jax.lax.pcast(params, "batch", to="varying"), z)
+    for tx in (m.mu2_sgd(0.1), m.mu2_extra_sgd(0.1), m.storm(0.1, 0.5), m.mu2_sgd(0.1, part=1)):
+
+        def step(params, z, tx=tx):
+            grads = jax.lax.pmean(local(params, z), "batch")
+            updates, _ = tx.update(grads, tx.init(params), params, grad_fn=local, batch=z)
+            return updates
+
+        mapped = jax.shard_map(step, mesh=mesh, in_specs=(all_of, part), out_specs=all_of)
+        with pytest.raises(ValueError, match=r"vary along the axis 'batch': a mean over devices"):
+            jax.jit(mapped)(PARAMS, ZS)

@@ -1,0 +1,253 @@
+"""Around, before and inside of Optax's wrappers, ``mu2_auto`` does what Adam does there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import optax.contrib
+import pytest
+from auto_problem import (
+    START,
+    STEPS,
+    apart,
+    assert_same,
+    batches,
+    gradient,
+    loss_fn,
+    plain,
+    train,
+)
+
+import mu2_optax
+from mu2_optax import eval_params, found_rate, mu2_auto
+
+
+def changed(change):
+    """The gradient as the user would change it by hand."""
+    return lambda params, batch: change(gradient(params, batch), params)
+
+
+def clipped_to(bound):
+    def clip(grads, params):
+        scale = jnp.minimum(1, bound / optax.tree.norm(grads))
+        return jax.tree.map(lambda g: scale * g, grads)
+
+    return clip
+
+
+def decayed(grads, params):
+    return jax.tree.map(lambda g, p: g + 0.1 * p, grads, params)
+
+
+# Each wrapper, and the plain run that it should equal.
+
+SAME = {
+    "chain": (optax.chain(mu2_auto()), {}),
+    "named_chain": (optax.named_chain(("auto", mu2_auto())), {}),
+    "with_extra_args_support": (optax.with_extra_args_support(mu2_auto()), {}),
+    "conditionally_mask": (optax.conditionally_mask(mu2_auto(), lambda step: True), {}),
+    "inject_hyperparams": (optax.inject_hyperparams(mu2_auto)(factor=1.0), {}),
+    "apply_if_finite": (optax.apply_if_finite(mu2_auto(), 5), {}),
+    "reject_nonfinite": (mu2_optax.reject_nonfinite(mu2_auto()), {}),
+    "MultiSteps of one": (optax.MultiSteps(mu2_auto(), 1), {}),
+    "zero_nans": (optax.chain(optax.zero_nans(), mu2_auto()), {}),
+    "split_real_and_imaginary": (optax.contrib.split_real_and_imaginary(mu2_auto()), {}),
+    "clip_by_global_norm": (
+        optax.chain(optax.clip_by_global_norm(0.3), mu2_auto()),
+        {"grad_fn": changed(clipped_to(0.3))},
+    ),
+    "clip to almost nothing": (
+        optax.chain(optax.clip_by_global_norm(1e-9), mu2_auto()),
+        {"grad_fn": changed(clipped_to(1e-9))},
+    ),
+    "add_decayed_weights": (
+        optax.chain(optax.add_decayed_weights(0.1), mu2_auto()),
+        {"grad_fn": changed(decayed)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_wrapper_is_the_change_by_hand_and_the_average_is_found_in_it(name):
+    tx, options = SAME[name]
+    found, state = train(tx)
+    params, alone = plain(**options)
+    assert_same(found, params)
+    assert_same(eval_params(state, found), eval_params(alone, params))
+    assert float(found_rate(state)) == pytest.approx(float(found_rate(alone)), rel=1e-3)
+    if options:
+        assert apart(params, plain()[0]) > 1e-2  # and it is not as if nothing had been changed
+
+
+def test_inside_of_flatten_the_average_cannot_be_found():
+    found, state = train(optax.flatten(mu2_auto()))
+    with pytest.raises(ValueError, match=r"`optax.flatten`"):
+        eval_params(state, found)
+
+
+def test_noise_before_it_is_noise_on_the_gradient():
+    noise = optax.add_noise(0.01, 0.55, key=0)
+    params, state = START, mu2_auto().init(START)
+    noise_state = noise.init(START)
+    for batch in batches():
+        grads, noise_state = noise.update(gradient(params, batch), noise_state)
+        updates, state = mu2_auto().update(grads, state, params)
+        params = optax.apply_updates(params, updates)
+    assert_same(train(optax.chain(noise, mu2_auto()))[0], params)
+
+
+@pytest.mark.parametrize(
+    "wrap", [optax.MultiSteps, mu2_optax.multi_steps], ids=["optax", "mu2_optax"]
+)
+def test_accumulation_is_the_mean_gradient_every_so_often(wrap):
+    every = 3
+    found, state = train(wrap(mu2_auto(), every))
+    fewer = [
+        jax.tree.map(lambda *parts: jnp.concatenate(parts), *batches()[i : i + every])
+        for i in range(0, STEPS, every)
+    ]
+    params, alone = plain(data=fewer)
+    assert_same(found, params)
+    assert_same(eval_params(state, found), eval_params(alone, params))
+
+
+def test_steps_that_are_not_finite_are_skipped_by_optax_too():
+    """There is one gradient, and ``apply_if_finite`` looks at it."""
+    data = batches()
+    broken = [*data[:10], jax.tree.map(lambda a: a * jnp.nan, data[0]), *data[10:]]
+    for wrap in (lambda tx: optax.apply_if_finite(tx, 5), mu2_optax.reject_nonfinite):
+        assert_same(train(wrap(mu2_auto()), data=broken)[0], plain()[0])
+
+
+ONLY_THE_HEAD = {"body": False, "head": True}
+LABELS = {"body": "adam", "head": "auto"}
+
+
+def frozen_body_by_hand():
+    tx = mu2_auto()
+    head, state = START["head"], tx.init(START["head"])
+    for batch in batches():
+        grads = gradient({"body": START["body"], "head": head}, batch)["head"]
+        updates, state = tx.update(grads, state, head)
+        head = optax.apply_updates(head, updates)
+    return head, state
+
+
+@pytest.mark.parametrize("how", ["masked", "partition", "selective_transform", "freeze"])
+def test_a_part_that_is_frozen_stays_and_the_rest_moves_as_if_alone(how):
+    frozen = {"body": True, "head": False}
+    tx = {
+        "masked": lambda: optax.chain(
+            optax.masked(mu2_auto(), ONLY_THE_HEAD), optax.masked(optax.set_to_zero(), frozen)
+        ),
+        "partition": lambda: optax.partition(
+            {"auto": mu2_auto(), "adam": optax.set_to_zero()}, LABELS
+        ),
+        "selective_transform": lambda: optax.selective_transform(mu2_auto(), freeze_mask=frozen),
+        "freeze": lambda: mu2_optax.freeze(mu2_auto(), frozen),
+    }[how]()
+    params, state = train(tx)
+    head, alone = frozen_body_by_hand()
+    average = eval_params(state, params)
+    for tree in (params, average):
+        np.testing.assert_array_equal(tree["body"]["kernel"], START["body"]["kernel"])
+    assert_same(params["head"], head)
+    assert_same(average["head"], eval_params(alone, head))
+
+
+def test_a_partition_with_adam_moves_each_part_and_the_averages_are_merged():
+    params, state = train(optax.partition({"auto": mu2_auto(), "adam": optax.adam(1e-2)}, LABELS))
+    auto, adam = mu2_auto(), optax.adam(1e-2)
+    head, body = START["head"], START["body"]
+    of_head, of_body = auto.init(head), adam.init(body)
+    for batch in batches():
+        grads = gradient({"body": body, "head": head}, batch)
+        updates, of_head = auto.update(grads["head"], of_head, head)
+        head = optax.apply_updates(head, updates)
+        updates, of_body = adam.update(grads["body"], of_body, body)
+        body = optax.apply_updates(body, updates)
+    assert_same(params, {"body": body, "head": head})
+    average = eval_params(state, params)
+    assert_same(average["head"], eval_params(of_head, head))
+    assert_same(average["body"], params["body"], atol=0)
+
+
+def test_two_of_them_in_a_partition_are_averaged_one_after_another():
+    tx = optax.partition({"adam": mu2_auto(), "auto": mu2_auto()}, LABELS)
+    params, state = train(tx)
+    with pytest.raises(ValueError, match="exactly one average of the params, got 2"):
+        eval_params(state, params)
+    average = params
+    for part in state.inner_states.values():
+        average = eval_params(part, average)
+    assert apart(average["body"], params["body"]) > 1e-4
+    assert apart(average["head"], params["head"]) > 1e-4
+
+
+def test_an_injected_factor_is_the_factor():
+    found, state = train(optax.inject_hyperparams(mu2_auto)(factor=10.0))
+    params, _ = train(mu2_auto(factor=10.0))
+    assert_same(found, params)
+    assert float(state.hyperparams["factor"]) == 10
+
+
+def loss_at(params):
+    return float(np.mean([loss_fn(params, batch) for batch in batches()]))
+
+
+def test_mechanize_scales_its_steps_and_there_is_no_average():
+    """Around Adam mechanize does the same: params are what is evaluated."""
+    rounds = batches() * 10
+    params, state = train(optax.contrib.mechanize(mu2_auto()), data=rounds)
+    adam, _ = train(optax.contrib.mechanize(optax.adam(1e-2)), data=rounds)
+    assert loss_at(params) < 0.5 * loss_at(START)
+    assert loss_at(params) < 1.5 * loss_at(adam)
+    with pytest.raises(ValueError, match=r"inside a MechanicState.*at the params"):
+        eval_params(state, params)
+
+
+def test_schedule_free_around_it_is_refused_where_the_average_is_asked_for():
+    tx = optax.contrib.schedule_free(mu2_auto(), 1.0)
+    with pytest.raises(ValueError, match="inside a ScheduleFreeState"):
+        eval_params(tx.init(START), START)
+
+
+def narrowed(dtype):
+    return jax.tree.map(lambda p: p.astype(dtype), START)
+
+
+@pytest.mark.parametrize(("dtype", "eps"), [("bfloat16", 2**-8), ("float16", 2**-11)])
+def test_narrow_params_have_the_average_that_is_kept_for_them(dtype, eps):
+    params, state = plain(start=narrowed(dtype))
+    average = eval_params(state, params)
+    assert {leaf.dtype for leaf in jax.tree.leaves((params, average))} == {jnp.dtype(dtype)}
+    kept = optax.tree.get(state, "AnytimeState").x
+    assert_same(average, kept, atol=4 * eps)  # where a step was too long to be exact, y tells x
+    assert loss_at(average) < 0.8 * loss_at(START)
+
+
+def test_a_scaled_loss_is_unscaled_before_the_optimizer():
+    """As in every loop with float16; a power of two leaves no trace but in what would underflow."""
+
+    def scaled(params, batch):
+        grads = jax.grad(lambda params: 1024 * loss_fn(params, batch))(params)
+        return jax.tree.map(lambda g: g / 1024, grads)
+
+    start = narrowed("float16")
+    assert_same(plain(start=start, grad_fn=scaled)[0], plain(start=start)[0], atol=2e-2)
+    assert_same(plain(grad_fn=scaled)[0], plain()[0])
+
+
+def test_a_constant_factor_before_it_changes_nothing():
+    assert_same(train(optax.chain(optax.scale(1024.0), mu2_auto()))[0], plain()[0])
+
+
+@pytest.mark.parametrize("after", [optax.scale(0.5), optax.apply_every(3)], ids=["scale", "every"])
+def test_what_comes_after_it_moves_y_while_w_runs_on(after):
+    """The trap itself: the average is no longer that of the iterates."""
+    iterates = [START]
+    each = lambda params, state: iterates.append(optax.tree.get(state, "w"))
+    params, state = train(optax.chain(mu2_auto(), after), every=each)
+    weights = np.arange(1, len(iterates) + 1)
+    mean = jax.tree.map(lambda *w: np.average(np.stack(w), axis=0, weights=weights), *iterates)
+    assert apart(eval_params(state, params), mean) > 1e-2
