@@ -6,24 +6,22 @@
 ``python -m mu2_optax.sweep``.
 """
 
+from mu2_optax.sweep._analysis.measures import LearningRateSensitivity as LearningRateSensitivity
+from mu2_optax.sweep._analysis.measures import PlateauWidth as PlateauWidth
+from mu2_optax.sweep._analysis.measures import StabilityRange as StabilityRange
+from mu2_optax.sweep._analysis.measures import lr_sensitivity as lr_sensitivity
+from mu2_optax.sweep._analysis.measures import plateau_width as plateau_width
+from mu2_optax.sweep._analysis.measures import stability_range as stability_range
+from mu2_optax.sweep._analysis.plots import plot_curves as plot_curves
+from mu2_optax.sweep._analysis.plots import plot_sweep as plot_sweep
 from mu2_optax.sweep._data import Data as Data
 from mu2_optax.sweep._data import load_digits as load_digits
 from mu2_optax.sweep._data import load_mnist as load_mnist
 from mu2_optax.sweep._engine import SweepInterrupted as SweepInterrupted
-from mu2_optax.sweep._executor import ExecutorError as ExecutorError
-from mu2_optax.sweep._labels import load_results as load_results
-from mu2_optax.sweep._labels import save_results as save_results
-from mu2_optax.sweep._measures import LearningRateSensitivity as LearningRateSensitivity
-from mu2_optax.sweep._measures import PlateauWidth as PlateauWidth
-from mu2_optax.sweep._measures import StabilityRange as StabilityRange
-from mu2_optax.sweep._measures import lr_sensitivity as lr_sensitivity
-from mu2_optax.sweep._measures import plateau_width as plateau_width
-from mu2_optax.sweep._measures import stability_range as stability_range
-from mu2_optax.sweep._merge import merge as merge
-from mu2_optax.sweep._merge import merge_results as merge_results
-from mu2_optax.sweep._mode import metric_mode as metric_mode
-from mu2_optax.sweep._plots import plot_curves as plot_curves
-from mu2_optax.sweep._plots import plot_sweep as plot_sweep
+from mu2_optax.sweep._engine import sweep as sweep
+from mu2_optax.sweep._remote.executor import ExecutorError as ExecutorError
 from mu2_optax.sweep._report.page import write_report as write_report
-from mu2_optax.sweep._result import SweepResult as SweepResult
-from mu2_optax.sweep._sweep import sweep as sweep
+from mu2_optax.sweep._results.cells import merge as merge
+from mu2_optax.sweep._results.files import load_results as load_results
+from mu2_optax.sweep._results.files import save_results as save_results
+from mu2_optax.sweep._results.result import SweepResult as SweepResult

@@ -48,7 +48,7 @@ def load_digits(*, standardize: bool = True) -> Data:
         from sklearn.datasets import load_digits as load
     except ImportError as error:
         raise ModuleNotFoundError(
-            "`load_digits` needs scikit-learn, of the extra `sweep`: pip install -e '.[sweep]'"
+            "`load_digits` needs scikit-learn: `pip install scikit-learn`"
         ) from error
     images, labels = load(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))

@@ -1,46 +1,49 @@
-"""The sweep: every cell of the grid, one way through."""
+"""The public call, and the way of every cell from a function to a result."""
 
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
-from mu2_optax.sweep._compiled import CompiledProgram
-from mu2_optax.sweep._executor import ExecutorError, Workers, on_executor
-from mu2_optax.sweep._grid import SEED, Grid
-from mu2_optax.sweep._journal import Outputs
-from mu2_optax.sweep._layout import choose_layout
-from mu2_optax.sweep._machine import describe_machine, describe_versions
-from mu2_optax.sweep._memory import explain_out_of_memory, is_out_of_memory
-from mu2_optax.sweep._options import check_context, check_options
-from mu2_optax.sweep._outcomes import Outcomes
-from mu2_optax.sweep._program import keeps_a_core_busy
-from mu2_optax.sweep._progress import Progress
-from mu2_optax.sweep._python import PythonProgram
-from mu2_optax.sweep._result import SweepResult
-from mu2_optax.sweep._settings import current_settings
-from mu2_optax.sweep._threads import (
+from mu2_optax.sweep._environment import (
+    current_settings,
+    describe_machine,
+    describe_versions,
+    is_shared,
+    largest,
+    one_journal,
+)
+from mu2_optax.sweep._grid import SEED, Grid, make_grid
+from mu2_optax.sweep._remote.executor import Workers, on_executor
+from mu2_optax.sweep._remote.worker import Task
+from mu2_optax.sweep._results.outcomes import Outcomes
+from mu2_optax.sweep._results.result import SweepResult
+from mu2_optax.sweep._run.layout import (
     Block,
-    Runner,
+    Strategy,
     cells_of,
+    choose_layout,
     cover,
     describe_block,
-    in_turn,
-    on_threads,
-    run_blocks,
+    explain_out_of_memory,
+    is_out_of_memory,
 )
-from mu2_optax.sweep._together import is_shared, largest, one_journal
-from mu2_optax.sweep._tracing import trace
-from mu2_optax.sweep._worker import Task
+from mu2_optax.sweep._run.options import check_context, check_options
+from mu2_optax.sweep._run.programs import Program, make_program
+from mu2_optax.sweep._run.progress import Progress
+from mu2_optax.sweep._run.threads import Runner, in_turn, on_threads, run_blocks
 
-Program = CompiledProgram | PythonProgram
+Rates: TypeAlias = Sequence[float | np.number[Any]] | npt.NDArray[Any] | jax.Array
+"""Numbers in a row."""
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -51,11 +54,12 @@ class SweepInterrupted(KeyboardInterrupt):
         self.result = result
 
 
-def run_grid(
+def sweep(
     train: Callable[..., Mapping[str, Any]],
-    grid: Grid,
+    learning_rates: Rates | Mapping[str, Rates],
+    seeds: int | Sequence[int],
     *,
-    strategy: str = "auto",
+    strategy: Strategy = "auto",
     chunk_size: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
@@ -63,47 +67,112 @@ def run_grid(
     label: str = "",
     context: Mapping[str, Any] | None = None,
     minutes: float | None = None,
-    executor: Any = None,
-    check: Callable[[Outputs], None] | None = None,
+    executor: Executor | None = None,
+    check: Callable[[Mapping[str, jax.ShapeDtypeStruct]], None] | None = None,
 ) -> SweepResult:
-    """Runs ``train`` on a grid; `sweep` documents the arguments that it shares with this.
+    """Runs ``train`` for every learning rate and seed, with one trace and one compile.
+
+    ``train(learning_rate, key)`` is JAX code from start to end: it gets a traced scalar and
+    ``jax.random.key(seed)``, and returns a dict of metrics, scalars or curves. Divergence is a
+    result: NaN and Inf are kept.
+
+    These strategies give the same numbers, to rounding:
+
+    * ``"vmap"``: the whole grid side by side in one call. The seeds are mapped outside and the
+      rates inside, so what depends on the key alone (which batches to gather) is computed once per
+      seed. With ``chunk_size``, several calls of at most that many cells.
+    * ``"map"``: the whole grid in one call of ``lax.map``, ``chunk_size`` cells (1 if None) at a
+      time.
+    * ``"loop"``: one call per cell. A cell that raises is NaN in the result, with a warning, and
+      does not take the others with it.
+    * ``"auto"``: ``"loop"`` on a CPU if ``train`` contains a convolution, or in a loop a product of
+      matrices that keeps a core busy by itself (sides from 16 on, 4 million multiplications: a
+      dense layer of 100 units), and ``"vmap"`` everywhere else; on a CPU the rates are shared out
+      between the cores, a call each. Measured by ``benchmarks/sweep_throughput.py``.
+
+    On a CPU, as many calls run at once as there are cores, at most 4.
+
+    One strategy is for what is not JAX code from start to end, such as a data loader around a
+    compiled step:
+
+    * ``"python"``: ``train`` is an ordinary function, called once per cell with Python floats and a
+      concrete key, one cell after another: every rate of the first seed, then those of the next.
+      What it compiles it should compile once, outside, with the learning rate as an argument. The
+      first cell that finishes decides the metrics' shapes; a cell that raises is as in ``"loop"``.
 
     Args:
-      train: The function of a cell.
-      grid: The grid.
-      strategy: How the cells run.
-      chunk_size: Cells side by side.
-      devices: The devices that share a call.
-      progress: Whether to show progress.
-      resume: The journal's file.
-      label: The result's label.
-      context: What must be the same on resume.
-      minutes: The budget of time.
-      executor: What runs the calls.
-      check: Called with the metrics' shapes and dtypes as soon as they are known, before anything
-        is written; it may raise.
+      train: A function of (learning_rate, key), or, if ``learning_rates`` is a dict, of its names
+        and ``key``, called by keyword.
+      learning_rates: The rates; or a dict of names to values, whose product is the grid. They are
+        passed as floats of JAX's default precision.
+      seeds: The number of seeds (then 0, 1, ...), or the seeds themselves.
+      strategy: ``"auto"``, ``"vmap"``, ``"map"``, ``"loop"`` or ``"python"``.
+      chunk_size: How many cells run side by side (on each device), to bound memory.
+      devices: Devices of one kind to split the grid over, such as ``jax.devices()``; each call then
+        runs on all of them. The default device if None. Under ``jax.distributed`` these are the
+        devices of all processes; each makes the same call of ``sweep``, and gets the whole result.
+      progress: Whether to show progress on stderr: on a terminal one line with the rates and seeds
+        that are running and the time left, elsewhere a line every ten seconds.
+      resume: A file that records each finished call's cells; if it exists, the cells in it are not
+        run again, but for those that failed. A file that another sweep has recorded is refused,
+        also if only ``train`` was edited since (which cannot be seen in ``"python"``: put a version
+        into ``context``) or a setting of JAX that numbers depend on.
+      label: The result's label, such as the optimizer's name.
+      context: Values to keep in ``result.info`` which, with the grid, must be the same on resume.
+      minutes: A budget of time: no call starts after it. Cells that have not been run are then not
+        ``finished`` in the result; with ``resume``, the same call goes on another time.
+      executor: What runs the calls instead of this process: a ``ProcessPoolExecutor``,
+        ``Client.get_executor()`` of Dask, or another executor like those of
+        ``concurrent.futures``. ``train`` is pickled, sent to each worker once, and compiled there;
+        the calls are those of a run without it, and give the same bits on the same kind of machine.
+        Several workers need several calls: set ``chunk_size``, or the strategy ``"loop"``. With
+        the strategy ``"python"`` several cells run at once.
+      check: Called with the shape and dtype of each metric as soon as they are known, before
+        anything is written; what it raises ends the sweep.
 
     Returns:
-      The result.
+      The result; ``result.metrics["loss"]`` has the shape (rates, seeds, ...).
+
+    Raises:
+      SweepInterrupted: On Ctrl-C, with what has finished.
+      ExecutorError: If the executor breaks or cannot be reached, with what has finished.
+      MemoryError: If a call does not fit into memory, with a ``chunk_size`` to try.
+      Exception: Whatever else ends it while its cells run. All of these have what has finished as
+        their ``result``.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp
+      >>> def train(learning_rate, key):
+      ...     x = jax.random.normal(key)
+      ...     for _ in range(3):
+      ...         x = x - learning_rate * x  # gradient descent on x²/2
+      ...     return {"loss": x**2 / 2}
+      >>> result = sweep(train, [0.1, 1.0, 3.0], seeds=2, progress=False)
+      >>> result.metrics["loss"].shape
+      (3, 2)
+      >>> bool((result.metrics["loss"][1] == 0).all())
+      True
     """
+    grid = make_grid(learning_rates, seeds)
     devices = check_options(strategy, chunk_size, devices, minutes, executor)
     check_context(context)
     deadline = inf if minutes is None else time.monotonic() + 60 * minutes
     shared = is_shared(devices)
-    progress = progress and not (shared and jax.process_index())
+    shown = progress and not (shared and jax.process_index())
     with (
-        closing(Progress(int(np.prod(grid.shape)), label, progress)) as bar,
+        closing(Progress(int(np.prod(grid.shape)), label, shown)) as bar,
         one_journal(resume) if shared else nullcontext(resume) as journal,
     ):
         bar.note("tracing")
-        program = _make_program(train, grid, strategy, chunk_size, devices)
-        layout = program.layout
+        sizes = (len(grid.points), len(grid.seeds))
+        layout = partial(choose_layout, strategy, chunk_size, devices, *sizes)
+        program = make_program(train, grid, strategy, layout)
         outcomes = Outcomes(
             grid, program.outputs, check, journal, label, context, program.fingerprint
         )
         info = {
-            "strategy": layout.strategy,
-            "block": [layout.seeds, layout.points],
+            "strategy": program.layout.strategy,
+            "block": [program.layout.seeds, program.layout.points],
             "compile_seconds": 0.0,
             "run_seconds": 0.0,
             "versions": describe_versions(),
@@ -119,30 +188,14 @@ def run_grid(
             _run_cells(program, place, grid, outcomes, deadline, bar, info)
         except KeyboardInterrupt:
             raise SweepInterrupted(outcomes.result(info)) from None
-        except ExecutorError as lost:
-            lost.result = outcomes.result(info)
-            raise
         except Exception as error:
+            finished = outcomes.result(info)
             if is_out_of_memory(error):
-                raise MemoryError(explain_out_of_memory(error, layout, grid.shape)) from error
+                reason = explain_out_of_memory(error, program.layout, grid)
+                raise _with_result(MemoryError(reason), finished) from error
+            _with_result(error, finished)
             raise
     return outcomes.result(info)
-
-
-def _make_program(
-    train: Callable[..., Mapping[str, Any]],
-    grid: Grid,
-    strategy: str,
-    chunk_size: int | None,
-    devices: Sequence[jax.Device] | None,
-) -> Program:
-    """What computes a cell; traced, and not yet compiled."""
-    if strategy == "python":
-        return PythonProgram(train, grid)
-    traced = trace(train, grid)
-    shape, busy = (len(grid.seeds), len(grid.points)), keeps_a_core_busy(traced.closed)
-    layout = choose_layout(strategy, chunk_size, devices, *shape, busy)
-    return CompiledProgram(traced, grid, layout)
 
 
 @contextmanager
@@ -202,9 +255,9 @@ def _run_cells(
                 before = len(outcomes.cells)
                 if error is not None:  # of a block that is a single cell
                     (cell,) = cells_of(block)
-                    reason = _in_a_line(error)
+                    reason = in_a_line(error)
                     bar.clear()
-                    warnings.warn(f"the cell {grid.describe(*cell)} failed: {reason}", stacklevel=4)
+                    warnings.warn(f"the cell {grid.describe(*cell)} failed: {reason}", stacklevel=3)
                     outcomes.add({cell: ({}, reason)})
                 else:
                     cells = program.unpack(block, values)
@@ -212,6 +265,12 @@ def _run_cells(
                 bar.advance(len(outcomes.cells) - before, _cells_in_words(grid, block))
         finally:
             info["run_seconds"] = round(time.perf_counter() - start, 4)
+
+
+def _with_result(error: Any, result: SweepResult) -> Exception:
+    """Puts what has finished into an error that ends a sweep."""
+    error.result = result
+    return error
 
 
 def _noting(todo: Iterable[Block], grid: Grid, bar: Progress) -> Iterator[Block]:
@@ -223,7 +282,7 @@ def _noting(todo: Iterable[Block], grid: Grid, bar: Progress) -> Iterator[Block]
 
 def _cells_in_words(grid: Grid, block: Block) -> str:
     """The cells of a block: ``learning rate 0.1 to 10, seed 0``."""
-    seeds, points = block
+    points, seeds = block
     columns = [*grid.points[points].T, grid.seeds[seeds]]
     ranges = [(values.min(), values.max()) for values in columns]
     return ", ".join(
@@ -232,7 +291,7 @@ def _cells_in_words(grid: Grid, block: Block) -> str:
     )
 
 
-def _in_a_line(error: Exception) -> str:
+def in_a_line(error: Exception) -> str:
     """An error's type and the last line of its text; XLA's own traceback comes before it."""
     lines = str(error).strip().splitlines() or ["no message"]
     return f"{type(error).__name__}: {lines[-1].strip()}"

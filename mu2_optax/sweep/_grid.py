@@ -13,6 +13,8 @@ LEARNING_RATE = "learning_rate"
 SEED = "seed"
 RESERVED = ("key", SEED, "optimizer", "error")
 
+Cell = tuple[int, int]  # the index of a point (a combination of the axes' values), that of a seed
+
 
 @dataclass(frozen=True, eq=False)
 class Grid:

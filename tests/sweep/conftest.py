@@ -1,5 +1,7 @@
+import gzip
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-from mu2_optax.sweep import _cache
+from mu2_optax.sweep._run import programs
 
 COMPILES: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(
@@ -24,7 +26,7 @@ jax.monitoring.register_event_duration_secs_listener(
 @pytest.fixture
 def compiles():
     """The compilations since the test began; none of those before it is remembered."""
-    _cache.forget()
+    programs.forget()
     COMPILES.clear()
     return COMPILES
 
@@ -113,3 +115,22 @@ def signal_after_cells(process: subprocess.Popen, log: Path, cells: int, what: s
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(what)
+
+
+def write_idx(path, array, zipped=True):
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    content = header + array.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(content) if zipped else content)
+
+
+def write_mnist(folder, zipped=True):
+    """Four tiny files in MNIST's format; returns the images and labels."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", 70), ("t10k", 10)):
+        arrays[f"{part}-images-idx3"] = rng.integers(0, 256, (count, 28, 28))
+        arrays[f"{part}-labels-idx1"] = np.arange(count) % 10
+    for name, array in arrays.items():
+        write_idx(folder / f"{name}-ubyte{'.gz' if zipped else ''}", array, zipped)
+    return list(arrays.values())

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 from sweep.conftest import make_logistic
 
-from mu2_optax.sweep import SweepInterrupted, sweep
-from mu2_optax.sweep._outcomes import Outcomes
+from mu2_optax.sweep import SweepInterrupted, save_results, sweep
+from mu2_optax.sweep._results.outcomes import Outcomes
 
 RATES = np.logspace(-3, 1, 8)
 SEEDS = 6
@@ -48,7 +48,7 @@ def main(process, port, folder, what=""):
     except SweepInterrupted as interrupt:
         result = interrupt.result
         (own / "interrupted").touch()
-    result.save(own / "result.json")
+    save_results(result, own / "result.json")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from sweep.conftest import make_cnn, make_logistic
 
-from mu2_optax.sweep import SweepInterrupted, _layout, merge, sweep
-from mu2_optax.sweep._layout import choose_layout
-from mu2_optax.sweep._threads import on_threads, run_blocks
+from mu2_optax.sweep import SweepInterrupted, merge, sweep
+from mu2_optax.sweep._grid import make_grid
+from mu2_optax.sweep._run import layout
+from mu2_optax.sweep._run.threads import on_threads, run_blocks
+from mu2_optax.sweep._run.tracing import trace
 
 RATES = [0.01, 0.1, 0.5, 1.0]
 SEEDS = [3, 0, 11]
@@ -79,7 +81,7 @@ def test_a_sweep_equals_separate_runs_after_one_trace_and_one_compile(make, way,
 
 
 def test_auto_loops_over_convolutions_and_vmaps_the_rest_on_cpu(monkeypatch):
-    monkeypatch.setattr(_layout, "_workers", lambda: 2)
+    monkeypatch.setattr(layout, "_workers", lambda: 2)
     assert sweep(make_cnn(), [0.1], 1, progress=False).info["strategy"] == "loop"
     result = sweep(ok, RATES, 2, progress=False)
     assert result.info["strategy"] == "vmap"
@@ -108,8 +110,8 @@ def test_auto_loops_where_a_product_in_a_loop_keeps_a_core_busy(units, in_loop, 
 
 @pytest.mark.parametrize("chunk_size", range(1, 20))
 def test_chunks_have_at_most_chunk_size_cells(chunk_size):
-    layout = choose_layout("vmap", chunk_size, None, 3, 6, False)
-    assert layout.seeds * layout.points <= chunk_size
+    chosen = layout.choose_layout("vmap", chunk_size, None, 6, 3, False)
+    assert chosen.points * chosen.seeds <= chunk_size
 
 
 def test_batches_are_gathered_once_per_seed_not_once_per_rate():
@@ -307,9 +309,6 @@ def test_arrays_that_train_closes_over_are_not_compiled_in():
     big = jnp.arange(1_000_000, dtype=jnp.float32)
     result = sweep(lambda learning_rate, key: {"s": learning_rate * big[-1]}, [1.0], 1)
     assert result.metrics["s"].item() == 999_999
-    from mu2_optax.sweep._grid import make_grid
-    from mu2_optax.sweep._tracing import trace
-
     traced = trace(lambda learning_rate, key: {"s": learning_rate * big[-1]}, make_grid([1.0], 1))
     assert [c.shape for c in traced.closed.consts] == [(1_000_000,)]
 
@@ -361,6 +360,27 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
 def test_bad_input_names_the_argument_and_the_rule(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+@pytest.mark.parametrize("strategy", ["loop", "python"])
+def test_metrics_can_be_refused_before_anything_is_written(strategy, tmp_path):
+    def check(outputs):
+        assert outputs["loss"].shape == ()
+        raise LookupError("no accuracy")
+
+    path = tmp_path / "j.jsonl"
+    options = {"strategy": strategy, "progress": False, "resume": path}
+    with pytest.raises(LookupError, match="no accuracy"):
+        sweep(ok, [0.1, 0.3], 2, check=check, **options)
+    assert not path.exists()
+    assert sweep(ok, [0.1, 0.3], 2, check=lambda outputs: None, **options).finished.all()
+
+
+def test_an_error_that_ends_a_sweep_has_what_had_finished():
+    train = lambda learning_rate, key: {"loss": np.ones(2 if learning_rate == 0.3 else 1)}
+    with pytest.raises(TypeError, match="one shape and kind") as error:
+        sweep(train, [0.1, 0.2, 0.3], 1, strategy="python", progress=False)
+    assert error.value.result.finished.tolist() == [[True], [True], [False]]
 
 
 def test_rates_of_a_float32_array_are_the_decimal_numbers_that_they_print_as():

@@ -1,12 +1,16 @@
 """The command ``mu2-sweep``: how much does the learning rate matter, on this task?"""
 
 import argparse
+import os
 import shlex
 import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
+
+import numpy as np
 
 import mu2_optax
 from mu2_optax.sweep import (
@@ -15,23 +19,31 @@ from mu2_optax.sweep import (
     SweepResult,
     plot_sweep,
     save_results,
+    sweep,
     write_report,
 )
-from mu2_optax.sweep._command.cluster import open_executor
+from mu2_optax.sweep._analysis.summary import text_table
 from mu2_optax.sweep._command.optimizers import OPTIMIZERS
-from mu2_optax.sweep._command.options import UsageError, parse_count, parse_rates, parse_seeds
-from mu2_optax.sweep._command.plan import Plan, choose_metric, make_plan
-from mu2_optax.sweep._command.report import table
+from mu2_optax.sweep._command.parsing import (
+    UsageError,
+    parse_count,
+    parse_rates,
+    parse_seeds,
+    parse_tolerance,
+    with_signs,
+)
+from mu2_optax.sweep._command.plan import Plan, choose_metric, make_plan, open_executor
 from mu2_optax.sweep._command.tasks import INITIAL, METRICS, TASKS
 from mu2_optax.sweep._data import DATA_VARIABLE
-from mu2_optax.sweep._engine import run_grid
-from mu2_optax.sweep._journal import JournalError
-from mu2_optax.sweep._layout import STRATEGIES
+from mu2_optax.sweep._engine import in_a_line
+from mu2_optax.sweep._grid import LEARNING_RATE, Grid
+from mu2_optax.sweep._results.journal import JournalError
+from mu2_optax.sweep._run.layout import STRATEGIES
 
 DESCRIPTION = """\
 Trains with each optimizer at each learning rate and seed, every sweep compiled once, and shows how
 much the learning rate matters. Without arguments: logistic regression on scikit-learn's digits,
-seven optimizers, rates 1e-4 ... 1e4, three seeds.
+eight optimizers, rates 1e-4 ... 1e4, three seeds.
 
 Writes results.json, results.csv, sweep.png and report.html (everything on one page that needs no
 network) into the run folder, and prints a table.
@@ -53,6 +65,8 @@ a task of your own is a function that returns a dict of metrics, in JAX from sta
   def train_fn(optimizer, key): ...      # an Optax optimizer, for each of --optimizers;
                                          # call optimizer.update(grads, state, params,
                                          #                       grad_fn=grad_fn, batch=batch)
+                                         # and, for mu2_auto, evaluate at
+                                         # mu2_optax.eval_params(state, params)
   def train_fn(learning_rate, key): ...  # a traced number; the function chooses its optimizer
 With --radius its optimizers have linear momenta and keep the params in the ball, as in the convex
 experiments; without it they have fixed momenta and no projection, as for deep networks.
@@ -103,6 +117,13 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("high", "low"),
         help="which way the metric is better, where its name does not tell",
     )
+    add(
+        "--tolerance",
+        type=parse_tolerance,
+        metavar="X",
+        help="how far from the best a plateau goes (default: 0.02 for an accuracy, 5 %% of the way "
+        "from before training for a loss)",
+    )
     add("--strategy", choices=STRATEGIES, default="auto", help="how cells run (default: auto)")
     add("--chunk-size", type=parse_count, metavar="N", help="cells side by side, to bound memory")
     where = parser.add_mutually_exclusive_group()
@@ -113,8 +134,10 @@ def build_parser() -> argparse.ArgumentParser:
         "--workers", type=parse_count, metavar="N", help="run on N processes of this machine"
     )
     add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
-    add("--resume", action="store_true", help="go on with the run in --out; no cell runs twice")
-    add("--quiet", action="store_true", help="show no progress")
+    add(
+        "--resume", action="store_true", help="go on with the run in --out; what has finished stays"
+    )
+    add("--quiet", action="store_true", help="print results and errors alone")
     add("--list", action="store_true", help="list tasks, optimizers and metrics, and exit")
     add("--version", action="version", version=f"mu2-optax {mu2_optax.__version__}")
     return parser
@@ -131,10 +154,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = build_parser()
     arguments = sys.argv[1:] if argv is None else argv
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(with_signs(arguments))
     options.command = shlex.join(["mu2-sweep", *arguments])
     if options.list:
-        print(_listing())
+        _say(_listing())
         return 0
     try:
         with ExitStack() as stack:
@@ -165,9 +188,10 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     for label, train in plan.trains.items():
         journal = plan.folder / "journal" / f"{label}.jsonl"
         try:
-            results[label] = run_grid(
+            results[label] = sweep(
                 train,
-                plan.grid,
+                plan.grid.axes[LEARNING_RATE],
+                plan.grid.seeds.tolist(),
                 strategy=options.strategy,
                 chunk_size=options.chunk_size,
                 progress=not options.quiet,
@@ -175,7 +199,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
                 label=label,
                 context={"task": plan.name, "radius": plan.radius},
                 executor=executor,
-                check=lambda outputs: _check_metric(options, outputs),
+                check=lambda known: _check_metric(options, known),
             )
         except (SweepInterrupted, ExecutorError) as stop:
             status, stopped = 130, "interrupted"
@@ -196,10 +220,12 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
                 raise
             traceback.print_exc()
             print(f"mu2-sweep: {label} failed", file=sys.stderr)
+            results[label] = _all_failed(error, plan.grid, label)
             status = 1
             continue
-        print(f"{label} done, {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    if results:
+        if not options.quiet:
+            print(f"{label} done, {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    if any(result.metrics for result in results.values()):
         _write(results, plan, options)
     if stopped:
         done = sum(int(result.finished.sum()) for result in results.values())
@@ -211,6 +237,16 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     return status
 
 
+def _all_failed(error: Exception, grid: Grid, label: str) -> SweepResult:
+    """The result of a sweep that raised: each cell that had not finished failed by that error."""
+    result = getattr(error, "result", None)
+    if not isinstance(result, SweepResult):  # nothing had run yet
+        result = SweepResult({}, dict(grid.axes), grid.seeds, np.zeros(grid.shape, bool))
+    cells = (tuple(map(int, cell)) for cell in np.argwhere(~result.finished))
+    errors = result.errors | dict.fromkeys(cells, in_a_line(error))
+    return replace(result, label=label, finished=np.ones(grid.shape, bool), errors=errors)
+
+
 def _check_metric(options: argparse.Namespace, known: Mapping[str, object]) -> None:
     """Refuses a metric that table and picture could not show, before anything has run."""
     choose_metric(options.metric, options.better, known)
@@ -218,8 +254,9 @@ def _check_metric(options: argparse.Namespace, known: Mapping[str, object]) -> N
 
 def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Namespace) -> None:
     """Writes the files, prints the table."""
-    first = next(iter(results.values()))
-    metric, mode = choose_metric(options.metric, options.better, first.metrics)
+    known = next(result.metrics for result in results.values() if result.metrics)
+    metric, mode = choose_metric(options.metric, options.better, known)
+    initial = INITIAL.get(metric) if plan.name in TASKS else None
     save_results(results, plan.folder / "results.json")
     save_results(results, plan.folder / "results.csv")
     plot_sweep(results, metric, plan.folder / "sweep.png", mode=mode, title=plan.name)
@@ -230,15 +267,26 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
         mode=mode,
         title=f"mu2-sweep: {plan.name}",
         command=options.command,
-        initial=INITIAL.get(metric) if plan.name in TASKS else None,
+        initial=initial,
+        tolerance=options.tolerance,
     )
-    print(table(results, metric, mode))
-    diverged = sum(int(result.diverged().sum()) for result in results.values())
+    failed = sum(int(result.failed().sum()) for result in results.values())
+    diverged = sum(int(result.diverged().sum()) for result in results.values()) - failed
     total = sum(int(result.finished.sum()) for result in results.values())
-    print(
-        f"{total} cells, {diverged} diverged. In {plan.folder}:\n"
+    _say(
+        f"{text_table(results, metric, mode, initial, options.tolerance)}\n"
+        f"{total} cells, {diverged} diverged{f', {failed} failed' if failed else ''}. "
+        f"In {plan.folder}:\n"
         "report.html (open it in a browser), sweep.png, results.json, results.csv"
     )
+
+
+def _say(text: str) -> None:
+    """Prints, also to a reader such as ``head`` that has gone away."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
 
 
 def _listing() -> str:

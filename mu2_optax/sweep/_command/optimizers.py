@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import optax
 
 from mu2_optax import (
+    AnytimeState,
     DoubleMomentum,
     anytime_sgd,
+    eval_params,
+    mu2_auto,
     mu2_extra_sgd,
     mu2_sgd,
     projected,
@@ -41,6 +45,10 @@ def _momentum_sgd(learning_rate: Any) -> optax.GradientTransformation:
 # Name -> (what it is, how to make it). The step of each is the learning rate itself, never
 # multiplied by α, so that the rates of different optimizers can be compared.
 OPTIMIZERS: dict[str, tuple[str, Factory]] = {
+    "mu2_auto": (
+        "nothing to choose: it has no learning rate, so every rate gives the same",
+        lambda lr, momentum, projection: mu2_auto(projection=projection),
+    ),
     "mu2_sgd": (
         "μ²-SGD: corrected momentum and query averaging (2 gradients a step)",
         lambda lr, momentum, projection: mu2_sgd(lr, momentum, projection=projection),
@@ -86,3 +94,10 @@ def make_optimizer(
       -0.1
     """
     return OPTIMIZERS[name][1](learning_rate, momentum, projection)
+
+
+def evaluated(state: Any, params: Any) -> Any:
+    """What to evaluate: the average that an optimizer keeps beside the params, or the params."""
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, AnytimeState))
+    averages = any(isinstance(node, AnytimeState) for node in nodes)
+    return eval_params(state, params) if averages else params

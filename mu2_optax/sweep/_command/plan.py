@@ -1,22 +1,24 @@
-"""What the options ask for: which functions to sweep, over what, and where the results go."""
+"""What the options ask for: which functions to sweep, over what, where, and into which folder."""
 
 import argparse
 import os
 import re
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from mu2_optax import fixed_momentum, linear_momentum, onto_l2_ball
-from mu2_optax.sweep import metric_mode
+from mu2_optax.sweep._analysis.metrics import Mode, metric_mode
 from mu2_optax.sweep._command.optimizers import OPTIMIZERS, make_optimizer
-from mu2_optax.sweep._command.options import UsageError, choose, import_train
+from mu2_optax.sweep._command.parsing import UsageError, choose, import_train
 from mu2_optax.sweep._command.tasks import METRICS, TASKS
 from mu2_optax.sweep._grid import Grid, make_grid
-from mu2_optax.sweep._mode import Mode
-from mu2_optax.sweep._tracing import check_precision
+from mu2_optax.sweep._run.tracing import check_precision
 
 Train = Callable[..., Any]
 
@@ -63,6 +65,59 @@ def make_plan(options: argparse.Namespace) -> Plan:
         raise UsageError(str(error)) from error
     name, trains, radius = _own_task(options) if options.function else _built_in_task(options)
     return Plan(name, trains, radius, grid, _folder(options, name))
+
+
+@contextmanager
+def open_executor(options: argparse.Namespace) -> Iterator[Executor | None]:
+    """Connects to ``--scheduler``, or starts ``--workers`` processes, and closes what it opened.
+
+    The processes speak TLS with a key made for them alone, so that nobody else who can reach their
+    ports can join.
+
+    Args:
+      options: The options.
+
+    Yields:
+      Dask's executor, or None if neither option is given.
+
+    Raises:
+      UsageError: If Dask is missing or there is no such scheduler.
+    """
+    if options.scheduler is None and options.workers is None:
+        yield None
+        return
+    try:
+        import cloudpickle
+        from distributed import Client, LocalCluster
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "--scheduler and --workers need Dask: `pip install distributed cloudpickle "
+            "cryptography`."
+        ) from error
+    if options.workers is not None:
+        with (
+            LocalCluster(
+                n_workers=options.workers,
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                worker_dashboard_address="127.0.0.1:0",
+                security=True,
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            yield client.get_executor()
+        return
+    if options.function:  # workers elsewhere need not have the module
+        cloudpickle.register_pickle_by_value(sys.modules[options.function.partition(":")[0]])
+    try:
+        client = Client(options.scheduler, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"no Dask scheduler answers at {options.scheduler} ({error}); start one with `dask "
+            "scheduler`, and give the address that it prints, such as tcp://host:8786."
+        ) from error
+    with client:
+        yield client.get_executor()
 
 
 def choose_metric(name: str | None, better: str | None, known: Iterable[str]) -> tuple[str, Mode]:

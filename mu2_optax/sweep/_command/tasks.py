@@ -11,6 +11,7 @@ import optax
 
 from mu2_optax import DoubleMomentum, fixed_momentum, linear_momentum
 from mu2_optax.sweep import Data, load_digits, load_mnist
+from mu2_optax.sweep._command.optimizers import evaluated
 
 METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss")  # of every task
 EVALUATED_AT_ONCE = 200  # images: the patches of a whole data set would be gigabytes
@@ -85,7 +86,8 @@ def make_train(task: Task, data: Data) -> Train:
             return (optax.apply_updates(params, updates), state), None
 
         initial = cross_entropy(logits_of_all(task, params, train_x), train_y)
-        (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), batches)
+        (params, state), _ = jax.lax.scan(step, (params, optimizer.init(params)), batches)
+        params = evaluated(state, params)
         logits = logits_of_all(task, params, test_x)
         return {
             "test_accuracy": jnp.where(

@@ -6,15 +6,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mu2_optax.sweep._disk import write_atomically
-from mu2_optax.sweep._labels import by_label
-from mu2_optax.sweep._mode import Mode, metric_mode
-from mu2_optax.sweep._plots import COLORS
+from mu2_optax.sweep._analysis.metrics import COLORS, Mode, in_words, metric_mode
+from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
 from mu2_optax.sweep._report.figures import curves, other_metrics, rates_figure
-from mu2_optax.sweep._report.tables import divergence, history, meanings, table
-from mu2_optax.sweep._report.words import STYLES, count, in_words
-from mu2_optax.sweep._result import SweepResult
-from mu2_optax.sweep._summary import Summary, number_text, rate_text, summarize
+from mu2_optax.sweep._report.svg import STYLES
+from mu2_optax.sweep._report.tables import count, divergence, history, meanings, table
+from mu2_optax.sweep._results.disk import write_atomically
+from mu2_optax.sweep._results.result import SweepResult, by_label
 
 # The colours of `COLORS` that are too dark for a dark page, lighter.
 _ON_DARK = {3: "#4da3dc", 4: "#e8e8e8", 7: "#a0a0a0"}
@@ -29,6 +27,7 @@ def write_report(
     title: str | None = None,
     command: str | None = None,
     initial: float | str | None = None,
+    tolerance: float | None = None,
 ) -> None:
     """Writes results as one HTML page that needs no network and no other file.
 
@@ -46,6 +45,9 @@ def write_report(
       command: The command that made the results, to be shown, or None.
       initial: The metric before training, for the learning-rate sensitivity: a number, or the name
         of the metric that holds it. If None, the sensitivity is shown if ``metric`` is a curve.
+      tolerance: How far from the best a plateau goes, in the metric's unit; if None, 0.02 for what
+        is better high and at most 1, and otherwise 5 % of the way from the metric before training
+        to the best, or of the best where that is not known.
 
     Examples:
       >>> from mu2_optax.sweep import sweep
@@ -69,7 +71,7 @@ def write_report(
             "write_report needs a learning rate above 0, got none; its axis is logarithmic."
         )
     way = metric_mode(metric, mode)
-    summary = summarize(labelled, metric, way, initial)
+    summary = summarize(labelled, metric, way, initial, tolerance)
     name = title or "Sweep"
     body = [
         _header(labelled, metric, summary, name),
@@ -124,7 +126,8 @@ def _colors() -> str:
 def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, title: str) -> str:
     finished = sum(int(result.finished.sum()) for result in results.values())
     total = sum(result.finished.size for result in results.values())
-    diverged = sum(int(result.diverged().sum()) for result in results.values())
+    failed = sum(int(result.failed().sum()) for result in results.values())
+    diverged = sum(int(result.diverged().sum()) for result in results.values()) - failed
     seeds = len(set().union(*(result.seeds.tolist() for result in results.values())))
     facts = [
         count(len(results), "optimizer"),
@@ -132,6 +135,7 @@ def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, t
         count(seeds, "seed"),
         f"{finished} cells" if finished == total else f"{finished} of {total} cells finished",
         f"{diverged} diverged",
+        *([f"{failed} failed"] if failed else []),
     ]
     return (
         f'<header><h1>{escape(title)}</h1><p class="facts">{" · ".join(facts)}</p>'
@@ -141,16 +145,20 @@ def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, t
 
 def _headline(metric: str, summary: Summary) -> str:
     """What the table says, in a sentence."""
-    name = in_words(metric)
-    if summary.widest is None:
+    name = escape(in_words(metric))
+    if not summary.measured:
         return f"No measures of {name}: they need every cell finished, and rates above 0."
-    plateau = summary.rows[summary.widest].plateau
-    assert plateau is not None  # the widest one
-    best = f"the best {name}, {number_text(summary.best)}"
-    reach = f"within {summary.reach} of {best}"
-    if plateau.value == 0:
+    reach = f"within {summary.reach} of the best {name}, {number_text(summary.best)}"
+    if not summary.widest:
         return f"No two neighbouring learning rates are {reach}: the learning rate decides."
-    who = f"<b>{escape(summary.widest)}</b>" if summary.widest else "This sweep"
+    *others, last = (
+        f"<b>{escape(label)}</b>" if label else "This sweep" for label in summary.widest
+    )
+    plateau = summary.rows[summary.widest[0]].plateau
+    assert plateau is not None  # the widest one
+    wide = f"{plateau.value:.1f} decades of learning rates"
+    if others:
+        return f"{', '.join(others)} and {last} have the widest plateaus: {wide} are {reach}."
+    has = "has the widest plateau" if len(summary.rows) > 1 else "has a plateau"
     ends = f"from {rate_text(plateau.low)} to {rate_text(plateau.high)}"
-    wide = "has the widest plateau" if len(summary.rows) > 1 else "has a plateau"
-    return f"{who} {wide}: {plateau.value:.1f} decades of learning rates, {ends}, are {reach}."
+    return f"{last} {has}: {wide}, {ends}, are {reach}."

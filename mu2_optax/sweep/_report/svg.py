@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from html import escape
 from math import ceil, floor, isfinite, log10
 
+from mu2_optax.sweep._analysis.metrics import COLORS, LINES
+
 Point = tuple[float, float]
+STYLES = len(COLORS) * len(LINES)  # the style sheet has a class for each, s0, s1, ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Axis:
     def __call__(self, value: float) -> float:
         """Where a value is, in percent."""
         low, high, value = (log10(v) if self.log else v for v in (self.low, self.high, value))
-        return 100 * (value - low) / (high - low) if high > low else 50.0
+        # Halved, because a difference of the largest numbers there are would overflow.
+        return (value / 2 - low / 2) / (high / 2 - low / 2) * 100 if high > low else 50.0
 
     def marks(self) -> list[float]:
         """The ticks within the scale."""
@@ -73,8 +77,9 @@ def round_numbers(low: float, high: float) -> list[float]:
     """
     if not high > low:
         return [low]
-    power = 10.0 ** floor(log10((high - low) / 4))
-    step = next(s * power for s in (5, 2, 1) if (high - low) / (s * power) >= 4)
+    span = high / 4 - low / 4  # in fourths, because the whole may overflow
+    power = 10.0 ** floor(log10(span))
+    step = next((s * power for s in (5, 2) if span >= s * power), power)
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
     return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 

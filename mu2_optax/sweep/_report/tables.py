@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from mu2_optax.sweep._mode import Mode
-from mu2_optax.sweep._report.words import STYLES, as_heading, count, in_words
-from mu2_optax.sweep._result import SweepResult
-from mu2_optax.sweep._summary import Summary, number_text, rate_text
+from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words
+from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text
+from mu2_optax.sweep._report.svg import STYLES
+from mu2_optax.sweep._results.result import SweepResult
 
 
 def table(results: Mapping[str, SweepResult], metric: str, summary: Summary) -> str:
@@ -21,20 +22,22 @@ def table(results: Mapping[str, SweepResult], metric: str, summary: Summary) -> 
         _row(style, label or in_words(metric), results[label], summary, label)
         for style, label in enumerate(summary.rows)
     )
-    star = " ★: the widest plateau." if len(results) > 1 and summary.widest is not None else ""
+    star = " ★: the widest plateau." if len(results) > 1 and summary.widest else ""
+    rule = f" ({summary.rule})" if summary.rule else ""
+    failed = any(row.failed.any() for row in summary.rows.values())
     return (
-        f"<h2>{as_heading(metric)} at each learning rate</h2>"
+        f"<h2>{escape(as_heading(metric))} at each learning rate</h2>"
         f'<div class="scroll"><table><thead><tr><th></th>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
         f'<p class="facts">Means over seeds. <span class="near">Shaded</span>: within '
-        f"{summary.reach} of the table's best; div: a seed diverged; --: not "
-        f"finished.{star}</p>"
+        f"{summary.reach} of the table's best{rule}; div: a seed diverged; "
+        f"{'err: a seed failed; ' if failed else ''}--: not finished.{star}</p>"
     )
 
 
 def meanings(metric: str, mode: Mode, summary: Summary) -> str:
     """Each measure in a sentence."""
-    name = in_words(metric)
+    name = escape(in_words(metric))
     perfect = "0" if mode == "min" else "1"
     told = {
         "plateau": "The width, in decades, of the widest run of neighbouring learning rates whose "
@@ -63,15 +66,21 @@ def divergence(results: Mapping[str, SweepResult]) -> str:
     """Every rate at which a cell diverged or failed, and why."""
     rows = ""
     for label, result in results.items():
-        for i in np.flatnonzero(result.diverged().any(axis=1)).tolist():
-            seeds = np.flatnonzero(result.diverged()[i]).tolist()
-            failed = {result.errors[i, j] for j in seeds if (i, j) in result.errors}
-            bad = [name for name in result.metrics if result.diverged(name)[i].any()]
-            why = "; ".join(sorted(failed)) or f"not finite: {', '.join(bad)}"
-            listed = ", ".join(str(result.seeds[j]) for j in seeds)
+        bad = {name: result.diverged(name) for name in result.metrics}
+        rates: dict[tuple[str, str], list[str]] = {}  # by the seeds and the reason
+        for i, lost in enumerate(result.diverged()):
+            seeds: dict[str, list[str]] = {}  # by the reason
+            for j in np.flatnonzero(lost).tolist():
+                names = ", ".join(name for name, where in bad.items() if where[i, j])
+                why = result.errors.get((i, j)) or f"not finite: {names}"
+                seeds.setdefault(why, []).append(str(result.seeds[j]))
+            for why, own in seeds.items():
+                rate = rate_text(result.learning_rates[i])
+                rates.setdefault((", ".join(own), why), []).append(rate)
+        for (listed, why), where in rates.items():
             rows += (
                 f'<tr><th scope="row">{escape(label)}</th>'
-                f'<td class="figure">{rate_text(result.learning_rates[i])}</td>'
+                f'<td class="figure">{", ".join(where)}</td>'
                 f"<td>{listed}</td><td>{escape(why)}</td></tr>"
             )
     if not rows:
@@ -118,6 +127,16 @@ def history(results: Mapping[str, SweepResult], command: str | None) -> str:
     )
 
 
+def count(number: int, thing: str) -> str:
+    """A number of things.
+
+    Examples:
+      >>> count(1, "seed"), count(3, "seed")
+      ('1 seed', '3 seeds')
+    """
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def _has_sensitivity(summary: Summary) -> bool:
     return any(row.sensitivity is not None for row in summary.rows.values())
 
@@ -125,16 +144,16 @@ def _has_sensitivity(summary: Summary) -> bool:
 def _row(style: int, name: str, result: SweepResult, summary: Summary, label: str) -> str:
     row = summary.rows[label]
     cells = ""
-    for mean, finished in zip(row.means, row.finished, strict=True):
+    for mean, finished, text in zip(row.means.tolist(), row.finished, row.texts(), strict=True):
         near = abs(mean - summary.best) <= summary.tolerance * (1 + 1e-6)
-        kind = "near" if near else "" if np.isfinite(mean) else "lost" if finished else "none"
-        cells += f'<td class="{kind}">{number_text(mean, bool(finished))}</td>'
+        kind = "near" if near else "" if isfinite(mean) else "lost" if finished else "none"
+        cells += f'<td class="{kind}">{text}</td>'
     several = len(result.seeds) > 1
     cells += _measured(row.plateau, "{:.1f}".format, several)
     cells += _measured(row.stable, rate_text, several)
     if _has_sensitivity(summary):
         cells += _measured(row.sensitivity, number_text, several)
-    widest = ' class="widest"' if label == summary.widest and len(summary.rows) > 1 else ""
+    widest = ' class="widest"' if label in summary.widest and len(summary.rows) > 1 else ""
     return (
         f'<tr{widest}><th scope="row"><span class="key s{style % STYLES}"></span>'
         f"{escape(name)}</th>{cells}</tr>"

@@ -1,0 +1,155 @@
+"""What measures, tables and pictures share: a metric's better way, its means and bands, colours."""
+
+import re
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mu2_optax.sweep._results.result import SweepResult
+
+Mode = Literal["min", "max"]
+Array = npt.NDArray[np.float64]
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart.
+COLORS = ("#D55E00", "#CC79A7", "#009E73", "#0072B2", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
+LINES = ("-", "--", ":")  # the second line of a colour is dashed, the third dotted
+
+_PLAIN: dict[str, Mode] = {
+    "loss": "min",
+    "error": "min",
+    "error_rate": "min",
+    "perplexity": "min",
+    "accuracy": "max",
+    "acc": "max",
+}
+_OF = re.compile(r"^(train|training|test|val|valid|validation|eval|dev|initial|final)_")
+
+
+def metric_mode(metric: str, mode: str | None = None) -> Mode:
+    """Whether a metric is better low (``"min"``) or high (``"max"``).
+
+    A few plain names tell: ``loss``, ``error``, ``error_rate`` and ``perplexity`` are better low,
+    ``accuracy`` and ``acc`` high; also with a word before them for a part of the data or a time, as
+    in ``test_loss`` or ``val/acc``. Any other name needs ``mode``, because words mislead:
+    ``neg_log_loss`` is better high.
+
+    Args:
+      metric: The metric's name.
+      mode: The answer, if it is known.
+
+    Returns:
+      ``mode``, or what the name tells.
+
+    Raises:
+      ValueError: If the name does not tell.
+
+    Examples:
+      >>> metric_mode("test_accuracy"), metric_mode("neg_log_loss", "max")
+      ('max', 'max')
+    """
+    if mode not in ("min", "max", None):
+        raise ValueError(f"`mode` must be 'min', 'max' or None, got {mode!r}.")
+    found = told_by(metric) if mode is None else mode
+    if found is None:
+        raise ValueError(
+            f"its name does not tell whether {metric!r} is better high or low; say so with "
+            '`mode="min"` or `mode="max"` (on the command line, --better low or --better high).'
+        )
+    return "max" if found == "max" else "min"
+
+
+def told_by(metric: str) -> Mode | None:
+    """What a name tells if it is a plain one, otherwise None."""
+    name = re.sub(r"[-/ ]", "_", metric.lower())
+    return _PLAIN.get(_OF.sub("", name))
+
+
+def in_words(metric: str) -> str:
+    """A metric's name to be read."""
+    return metric.replace("_", " ")
+
+
+def as_heading(metric: str) -> str:
+    """The same with a capital letter.
+
+    Examples:
+      >>> as_heading("test_AUC")
+      'Test AUC'
+    """
+    return in_words(metric[:1].upper() + metric[1:])
+
+
+def mean(values: Any, axis: int | None = None) -> Any:
+    """The mean in float64, also where the sum would overflow."""
+    scale = 2.0**-10  # a power of two, which changes no digit
+    return np.mean(np.asarray(values, np.float64) * scale, axis=axis) / scale
+
+
+class Band(NamedTuple):
+    """What is drawn of a metric, at each learning rate or step.
+
+    Attributes:
+      mean: The mean over seeds.
+      low: The lowest seed.
+      high: The highest seed.
+    """
+
+    mean: Array
+    low: Array
+    high: Array
+
+    def take(self, indices: npt.NDArray[np.int64]) -> "Band":
+        """The band at some of the rates or steps."""
+        return Band(self.mean[indices], self.low[indices], self.high[indices])
+
+
+def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[np.bool_]]:
+    """The final values at each learning rate, over the seeds that have finished.
+
+    Args:
+      result: A sweep over ``learning_rate`` alone.
+      metric: The metric's name.
+
+    Returns:
+      The band, NaN where a seed diverged or none has finished; and where a seed diverged.
+    """
+    values, finished = result.final(metric), result.finished
+    diverged = np.asarray((finished & ~np.isfinite(values)).any(axis=1))
+    band = Band(*np.full((3, len(values)), np.nan))
+    for i in np.flatnonzero(finished.any(axis=1) & ~diverged):
+        seen = values[i, finished[i]]
+        band.mean[i], band.low[i], band.high[i] = mean(seen), seen.min(), seen.max()
+    return band, diverged
+
+
+def band_of_steps(result: SweepResult, metric: str) -> tuple[Band, bool]:
+    """A metric that is a curve, up to the step where a seed diverges.
+
+    Args:
+      result: The part of a sweep at one learning rate, with a finished cell.
+      metric: The metric's name.
+
+    Returns:
+      The band, one value per step; and whether it was cut off because a seed diverged.
+
+    Raises:
+      ValueError: If the metric is no curve.
+    """
+    curves = result.metric(metric)[result.finished].astype(np.float64)
+    if curves.ndim != 2:
+        raise ValueError(
+            f"curves need a metric with one value per step, but {metric!r} has the axes "
+            f"{result.dims(metric)}."
+        )
+    alive = np.asarray(np.isfinite(curves).all(axis=0))
+    end = len(alive) if alive.all() else int(np.argmin(alive))
+    curves = curves[:, :end]
+    return Band(mean(curves, axis=0), curves.min(axis=0), curves.max(axis=0)), end < len(alive)
+
+
+def spans_decades(values: Any) -> bool:
+    """Whether values need a logarithmic axis: positive, and over a factor of 30 apart."""
+    finite = np.asarray(values, np.float64)
+    finite = finite[np.isfinite(finite)]
+    return bool(finite.size and finite.min() > 0 and finite.max() / 30 > finite.min())

@@ -1,0 +1,245 @@
+"""A table of sweeps: a row per result, the measures, and which row is flattest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mu2_optax.sweep._analysis.measures import (
+    LearningRateSensitivity,
+    PlateauWidth,
+    StabilityRange,
+    initial_loss,
+    lr_sensitivity,
+    plateau_width,
+    stability_range,
+)
+from mu2_optax.sweep._analysis.metrics import Array, Mode, band_of_rates, in_words
+from mu2_optax.sweep._results.result import SweepResult
+
+_NEAR = 0.05  # of the way from the start: what is near the best
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One result.
+
+    Attributes:
+      means: The mean over the finished seeds at each rate of the table; NaN or Inf if one diverged,
+        NaN if none has finished.
+      finished: At which rates of the table every seed has finished.
+      failed: At which rates of the table a seed failed.
+      plateau: The plateau near the table's best; None while cells are missing, or if a rate is 0.
+      stable: The rates near the row's own best; None likewise.
+      sensitivity: The mean loss above the row's own best; None likewise, or if the metric before
+        training is not known.
+    """
+
+    means: Array
+    finished: npt.NDArray[np.bool_]
+    failed: npt.NDArray[np.bool_]
+    plateau: PlateauWidth | None
+    stable: StabilityRange | None
+    sensitivity: LearningRateSensitivity | None
+
+    def texts(self) -> list[str]:
+        """The means to be read; ``err`` where a seed failed."""
+        numbers = map(number_text, self.means.tolist(), self.finished.tolist())
+        return [
+            "err" if failed else text for text, failed in zip(numbers, self.failed, strict=True)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """All of them.
+
+    Attributes:
+      rates: The learning rates of the table, in order.
+      rows: A row per label.
+      best: The best mean in the table; NaN if there is none.
+      tolerance: How far from ``best`` a plateau goes.
+      rule: Where the tolerance comes from, to be read; empty if it was given.
+      widest: The labels with the widest plateau; none if no plateau has a width.
+    """
+
+    rates: Array
+    rows: dict[str, Row]
+    best: float
+    tolerance: float
+    rule: str
+    widest: tuple[str, ...]
+
+    @property
+    def reach(self) -> str:
+        """The tolerance, to be read."""
+        return rate_text(float(f"{self.tolerance:.2g}"))
+
+    @property
+    def measured(self) -> bool:
+        """Whether a row is complete."""
+        return any(row.plateau is not None for row in self.rows.values())
+
+
+def summarize(
+    results: Mapping[str, SweepResult],
+    metric: str,
+    mode: Mode,
+    initial: float | str | None = None,
+    tolerance: float | None = None,
+) -> Summary:
+    """Measures each result against the best of all.
+
+    Args:
+      results: The results by label.
+      metric: The metric's name.
+      mode: Whether low (``"min"``) or high (``"max"``) is better.
+      initial: The metric before training, or the metric that holds it, for `lr_sensitivity` and
+        for the tolerance.
+      tolerance: How far from the best a plateau goes; if None, 0.02 for what is better high and at
+        most 1, and otherwise 5 % of the way from the metric before training to the best, or of the
+        best where that is not known.
+
+    Returns:
+      The summary.
+    """
+    rates = np.unique(np.concatenate([result.learning_rates for result in results.values()]))
+    means = {label: band_of_rates(result, metric)[0].mean for label, result in results.items()}
+    finite = np.concatenate([m[np.isfinite(m)] for m in means.values()])
+    best = float(finite.min() if mode == "min" else finite.max()) if finite.size else np.nan
+    rule = ""
+    if tolerance is None:
+        tolerance, rule = _tolerance(results, metric, mode, initial, best)
+    rows = {}
+    for label, result in results.items():
+        plateau = stable = sensitivity = None
+        if result.finished.all() and np.isfinite(best) and (result.learning_rates > 0).all():
+            plateau = plateau_width(result, metric, tolerance, best=best, mode=mode)
+            stable = stability_range(result, metric, optimum=_optimum(mode, best), mode=mode)
+            if _start(result, metric, initial) is not None and np.isfinite(means[label]).any():
+                sensitivity = lr_sensitivity(result, metric, initial, mode=mode)
+        at = np.searchsorted(rates, result.learning_rates)
+        everywhere = np.full(len(rates), np.nan)
+        complete, failed = np.zeros((2, len(rates)), bool)
+        everywhere[at], complete[at] = means[label], result.finished.all(axis=1)
+        failed[at] = result.failed().any(axis=1)
+        rows[label] = Row(everywhere, complete, failed, plateau, stable, sensitivity)
+    widths = {label: round(row.plateau.value, 6) for label, row in rows.items() if row.plateau}
+    top = max(widths.values(), default=0.0)
+    widest = tuple(label for label, width in widths.items() if width == top > 0)
+    return Summary(rates, rows, best, tolerance, rule, widest)
+
+
+def text_table(
+    results: Mapping[str, SweepResult],
+    metric: str,
+    mode: Mode,
+    initial: str | None = None,
+    tolerance: float | None = None,
+) -> str:
+    """A row per optimizer: the metric's mean at each rate, plateau width, stability ratio.
+
+    The plateau is measured against the best value in the whole table. The rows with the widest
+    plateau are marked with an asterisk.
+
+    Args:
+      results: The results by label.
+      metric: The metric's name.
+      mode: Whether low (``"min"``) or high (``"max"``) is better.
+      initial: The metric that holds it before training, if there is one.
+      tolerance: How far from the best a plateau goes, as in `summarize`.
+
+    Returns:
+      The text.
+    """
+    summary = summarize(results, metric, mode, initial, tolerance)
+    rows = {label: _cells(row) for label, row in summary.rows.items()}
+    header = [rate_text(rate) for rate in summary.rates] + ["plateau", "ratio"]
+    columns = [
+        max(len(header[i]), *(len(cells[i]) for cells in rows.values())) + 1
+        for i in range(len(header))
+    ]
+    names = max(len(label) for label in results) + 2
+    lines = [f"{in_words(metric)}, mean of {len(next(iter(results.values())).seeds)} seeds"]
+    lines.append(" " * names + "".join(h.rjust(w) for h, w in zip(header, columns, strict=True)))
+    for label, cells in rows.items():
+        mark = "* " if label in summary.widest else "  "
+        body = "".join(cell.rjust(w) for cell, w in zip(cells, columns, strict=True))
+        lines.append(f"{mark}{label.ljust(names - 2)}{body}")
+    rule = f" ({summary.rule})" if summary.rule else ""
+    lines.append(
+        f"plateau: decades of rates within {summary.reach} of the table's best{rule};\n"
+        "ratio: largest to smallest rate whose distance from a perfect score is at most twice the\n"
+        f"row's best{'; *: widest plateau' if summary.widest else ''}."
+    )
+    return "\n".join(lines)
+
+
+def number_text(value: float, finished: bool = True) -> str:
+    """A value in a table: ``.942``, ``div`` if it diverged, ``--`` if it has not been run.
+
+    Examples:
+      >>> number_text(0.9417), number_text(2.5), number_text(0.00012), number_text(np.inf)
+      ('.942', '2.500', '1.2e-4', 'div')
+    """
+    if not np.isfinite(value):
+        return "div" if finished else "--"
+    if 0 < abs(value) < 5e-4 or abs(value) >= 1e4:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    text = f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
+    return text.removeprefix("0") if 0 < value < 1 else text
+
+
+def rate_text(rate: float) -> str:
+    """A positive number, such as a learning rate, in few characters.
+
+    Examples:
+      >>> rate_text(0.01), rate_text(1e-4), rate_text(10_000.0), rate_text(3.16227766)
+      ('0.01', '1e-4', '1e4', '3.16')
+    """
+    mantissa, exponent = f"{rate:e}".split("e")
+    short = f"{float(mantissa):.3g}e{int(exponent)}"
+    plain = f"{rate:.3g}"
+    return short if "e" in plain or len(plain) > max(4, len(short)) else plain
+
+
+def _tolerance(
+    results: Mapping[str, SweepResult],
+    metric: str,
+    mode: Mode,
+    initial: float | str | None,
+    best: float,
+) -> tuple[float, str]:
+    """How far a plateau goes, and why, where nobody has said it."""
+    if mode == "max" and 0 <= best <= 1:  # an accuracy
+        return 0.02, ""
+    starts = [_start(result, metric, initial) for result in results.values()]
+    known = [start for start in starts if start is not None]
+    if not known or not np.isfinite(best):
+        return _NEAR * abs(np.nan_to_num(best)), f"{_NEAR * 100:.0f} % of it"
+    way = float(np.median(known)) - best if mode == "min" else best - float(np.median(known))
+    return _NEAR * max(way, 0.0), f"{_NEAR * 100:.0f} % of the way from before training"
+
+
+def _start(result: SweepResult, metric: str, initial: float | str | None) -> float | None:
+    """The metric before training; None if that is not known."""
+    try:
+        return initial_loss(result, metric, initial)
+    except ValueError:
+        return None
+
+
+def _optimum(mode: Mode, best: float) -> float | None:
+    """The measure's own default, unless the metric goes beyond it."""
+    if mode == "min":
+        return None if best >= 0 else best
+    return None if best <= 1 else best
+
+
+def _cells(row: Row) -> list[str]:
+    values = row.texts()
+    if row.plateau is None or row.stable is None:
+        return [*values, "--", "--"]
+    return [*values, f"{row.plateau.value:.1f}", rate_text(row.stable.value)]

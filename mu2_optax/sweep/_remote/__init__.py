@@ -1,0 +1,1 @@
+"""Running the same calls elsewhere: a pool of processes, or a cluster."""

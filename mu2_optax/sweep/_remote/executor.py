@@ -1,0 +1,194 @@
+"""Running blocks on an executor: a pool of processes, or a cluster."""
+
+import hashlib
+import pickle
+import queue
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mu2_optax.sweep._remote.dask import (
+    call_options,
+    check_scheduler,
+    client_of,
+    count_workers,
+    on_cluster,
+)
+from mu2_optax.sweep._remote.worker import Reply, Task, run_block
+from mu2_optax.sweep._results.result import SweepResult
+from mu2_optax.sweep._run.layout import Block
+from mu2_optax.sweep._run.threads import Finished, Runner
+
+_SMALL = 2**16  # bytes that may go with each call
+_GLANCE = 0.2  # seconds after which to look at Ctrl-C, the clock and the executor again
+
+
+class ExecutorError(RuntimeError):
+    """The executor lost calls and did not run them again; ``result`` has what had finished."""
+
+    result: SweepResult | None = None
+
+
+def calls_in_flight(workers: int) -> int:
+    """How many calls to submit at once, so that no worker has to wait for the next one.
+
+    Most executors do not say how many workers they have: so it is many at first, and then a few
+    for each worker that has replied.
+    """
+    return max(1024, 4 * workers)
+
+
+class Workers:
+    """The workers that have replied.
+
+    Attributes:
+      machines: The kind of machine of each.
+      compile_seconds: The longest time that one of them took to make the program.
+    """
+
+    def __init__(self) -> None:
+        self.machines: dict[str, dict[str, Any]] = {}
+        self.compile_seconds = 0.0
+
+    def heard(self, reply: Reply) -> None:
+        """Notes who has replied."""
+        self.machines[reply.worker] = reply.machine
+        self.compile_seconds = max(self.compile_seconds, reply.compile_seconds)
+
+    def describe(self) -> dict[str, Any]:
+        """How many there are, and the kinds of their machines, as JSON values."""
+        kinds: list[dict[str, Any]] = []
+        for machine in self.machines.values():
+            if machine not in kinds:
+                kinds.append(machine)
+        return {"count": len(self.machines), "machines": kinds}
+
+
+def on_executor(
+    executor: Any, task: Task, describe: Callable[[Block], str], workers: Workers
+) -> Runner:
+    """Runs the blocks as calls of an executor.
+
+    It submits `calls_in_flight` calls and then one for each reply. When no further block is to
+    start, it cancels the calls that have not begun, but for the oldest ones, one for each worker.
+
+    Args:
+      executor: The executor. It decides where its calls run, and whether those of a worker that is
+        lost run again.
+      task: What the workers need to know.
+      describe: A block in words.
+      workers: Takes note of the workers that reply.
+
+    Returns:
+      The runner. It raises `ExecutorError` if the executor has lost a call or cannot be reached.
+    """
+
+    def runner(blocks: Iterator[Block], stopping: Callable[[], bool]) -> Iterator[Finished]:
+        pending: dict[Future[bytes], Block] = {}  # the oldest first
+        done: queue.SimpleQueue[Future[bytes]] = queue.SimpleQueue()
+        dropped = False
+        with _or_lost():
+            check_scheduler(executor)
+            known = count_workers(executor)
+        with _shipped(executor, _pack(task)) as (digest, content):
+            submit = partial(executor.submit, run_block, digest, content, **call_options(executor))
+            try:
+                while True:
+                    most = calls_in_flight(max(known, len(workers.machines)))
+                    while len(pending) < most and (block := next(blocks, None)) is not None:
+                        with _or_lost(partial(describe, block)):
+                            future = submit(block)
+                        pending[future] = block
+                        future.add_done_callback(done.put)
+                    if not pending:
+                        return
+                    if stopping() and not dropped:
+                        dropped = True
+                        for future in [*pending][max(1, len(workers.machines)) :]:
+                            future.cancel()
+                    try:
+                        future = done.get(timeout=_GLANCE)
+                    except queue.Empty:
+                        with _or_lost():
+                            check_scheduler(executor)
+                        continue
+                    block = pending.pop(future)
+                    if dropped and (future.cancelled() or future.exception() is not None):
+                        continue
+                    with _or_lost(partial(describe, block)):
+                        reply: Reply = pickle.loads(future.result())
+                    if reply.error is not None and reply.fatal:
+                        raise reply.error
+                    workers.heard(reply)
+                    yield block, reply.values, reply.error
+            finally:
+                for future in pending:
+                    future.cancel()
+
+    return runner
+
+
+def _pack(task: Task) -> bytes:
+    """Pickles a task, by cloudpickle if it is installed: closures and lambdas, too.
+
+    Raises:
+      TypeError: If ``train`` cannot be pickled.
+    """
+    try:
+        from cloudpickle import dumps
+    except ImportError:
+        dumps, remedy = pickle.dumps, "install cloudpickle (the extra `cluster` has it), or "
+    else:
+        remedy = ""
+    try:
+        return dumps(task)
+    except Exception as error:
+        raise TypeError(
+            "`train` must be picklable to run on an `executor`, got "
+            f"{task.train!r} ({type(error).__name__}: {error}); {remedy}make it a function of a "
+            "module that opens files, locks and the like when it is called."
+        ) from error
+
+
+@contextmanager
+def _shipped(executor: Any, packed: bytes) -> Iterator[tuple[str, Any]]:
+    """Puts a packed task where each worker reads it once.
+
+    A small task goes with each call. A large one is held by the cluster if that is one of Dask; the
+    workers of any other executor find it in a temporary file.
+
+    Args:
+      executor: The executor.
+      packed: What `_pack` gave.
+
+    Yields:
+      The task's name, and what to pass as the ``content`` of `run_block`.
+    """
+    digest = hashlib.blake2b(packed, digest_size=16).hexdigest()
+    if len(packed) <= _SMALL:
+        yield digest, packed
+    elif (client := client_of(executor)) is not None:
+        with on_cluster(client, packed) as content:
+            yield digest, content
+    else:
+        with tempfile.TemporaryDirectory(prefix="mu2-sweep-") as folder:
+            file = Path(folder, f"{digest}.pickle")
+            file.write_bytes(packed)
+            yield digest, file
+
+
+@contextmanager
+def _or_lost(what: Callable[[], str] = lambda: "its scheduler") -> Iterator[None]:
+    """Turns whatever an executor raises into an `ExecutorError`."""
+    try:
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise ExecutorError(
+            f"the executor lost {what()} ({reason}); start it anew and make the same call "
+            "again: with `resume`, what has finished is not run a second time."
+        ) from error

@@ -1,0 +1,1 @@
+"""What the cells gave: while they run, as arrays, and on disk."""

@@ -1,0 +1,96 @@
+"""Files that are written all or nothing, with a checksum that shows damage."""
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def write_atomically(path: str | Path, content: str | bytes) -> None:
+    """Replaces a file by a new one, so that readers see the old or the new, never a part."""
+    path = Path(path)
+    with naming(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Adds the file's name to an error of the system, such as a full disk."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def seal(document: str) -> str:
+    """A JSON object with its checksum as a last entry.
+
+    Args:
+      document: The text of an object that is not empty.
+
+    Returns:
+      The text of the object with the entry ``crc32``.
+    """
+    return f'{document[:-1]}, "crc32": "{zlib.crc32(document.encode()):08x}"}}'
+
+
+def is_sealed(text: str) -> bool:
+    """Whether a text is unchanged since `seal` made it."""
+    found = re.fullmatch(r'(.*), "crc32": "([0-9a-f]{8})"\}', text, re.DOTALL)
+    return found is not None and zlib.crc32(f"{found[1]}}}".encode()) == int(found[2], 16)
+
+
+def write_beside(path: str | Path, text: str) -> None:
+    """Writes a file, and its checksum into another beside it, as ``sha256sum`` would.
+
+    If this is interrupted between the two, the file is there and cannot be checked.
+
+    Args:
+      path: The file.
+      text: Its content.
+    """
+    beside = _checksum_file(path)
+    beside.unlink(missing_ok=True)
+    write_atomically(path, text)
+    write_atomically(beside, f"{_sha256(text.encode())}  {Path(path).name}\n")
+
+
+def check_beside(path: str | Path, content: bytes) -> None:
+    """Requires a file to agree with the checksum beside it, if there is one.
+
+    Args:
+      path: The file.
+      content: What is in it now.
+
+    Raises:
+      ValueError: If the file has changed since it was written.
+    """
+    beside = _checksum_file(path)
+    if beside.exists() and beside.read_bytes().split()[:1] != [_sha256(content).encode()]:
+        raise ValueError(
+            f"{path} is not what was written: its SHA-256 is not that in {beside.name}; restore it,"
+            f" or delete {beside.name} if it was changed on purpose."
+        )
+
+
+def _checksum_file(path: str | Path) -> Path:
+    return Path(path).with_name(f"{Path(path).name}.sha256")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

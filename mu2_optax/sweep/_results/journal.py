@@ -1,0 +1,229 @@
+"""An append-only record of finished cells, so that a killed sweep goes on where it was."""
+
+import io
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from mu2_optax.sweep._environment import deciding_settings
+from mu2_optax.sweep._grid import Cell, Grid
+from mu2_optax.sweep._results.disk import is_sealed, naming, seal
+from mu2_optax.sweep._results.files import decode, encode
+
+FORMAT = "mu2_optax.journal/3"
+
+# The metrics of a cell, and its error if it failed.
+Outcome = tuple[dict[str, npt.NDArray[Any]], str | None]
+# Shape and dtype of each metric of one cell.
+Outputs = Mapping[str, jax.ShapeDtypeStruct]
+
+
+class JournalError(ValueError):
+    """A file that is not a journal, or the journal of another sweep."""
+
+
+class Journal:
+    """One JSON line per finished cell, after a line that says which sweep it is.
+
+    A cell counts as finished when its line has been written and flushed to disk. Each line has a
+    checksum. When the file is opened again, a last line that was cut off by a kill is dropped and
+    a damaged one is left out, with a warning; their cells run again. Where the metrics' shapes are
+    not known before a cell has finished, a line of its own holds them. The file is created with
+    its first line.
+
+    Args:
+      path: The file; it is read if it exists.
+      grid: The grid of this sweep.
+      outputs: The metrics of one cell; None if a cell has to finish before they are known.
+      label: The sweep's label.
+      context: Whatever else must be the same in both runs, as JSON values.
+      program: The fingerprint of what computes a cell, or None if it has none.
+
+    Raises:
+      JournalError: If the file belongs to another sweep or was recorded under other settings of JAX
+        that numbers depend on, or is not a journal.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        grid: Grid,
+        outputs: Outputs | None,
+        label: str = "",
+        context: Mapping[str, Any] | None = None,
+        program: str | None = None,
+    ):
+        self._path = Path(path)
+        self.outputs = outputs
+        self.cells: dict[Cell, Outcome] = {}
+        self._header: dict[str, Any] | None = {
+            "format": FORMAT,
+            "axes": {name: axis.tolist() for name, axis in grid.axes.items()},
+            "seeds": grid.seeds.tolist(),
+            "label": label,
+            "context": dict(context or {}),
+            "metrics": None if outputs is None else _describe(outputs),
+            "settings": deciding_settings(),
+            "program": program,
+        }
+        self._read(json.loads(json.dumps(self._header)))
+
+    def declare(self, outputs: Outputs) -> None:
+        """Writes what the metrics are, once the first finished cell has shown it.
+
+        Args:
+          outputs: The metrics of one cell.
+        """
+        self.outputs = outputs
+        self._append({"metrics": _describe(outputs)})
+
+    def record(self, outcomes: Mapping[Cell, Outcome]) -> None:
+        """Writes the finished cells of a call, all at once, because each write takes a while.
+
+        Args:
+          outcomes: For each cell its metrics, and its error if it failed.
+        """
+        lines: list[dict[str, Any]] = []
+        for cell, (metrics, error) in outcomes.items():
+            encoded = {name: encode(value) for name, value in metrics.items()}
+            line = {"metrics": encoded} if error is None else {"error": error}
+            lines.append({"cell": list(cell), **line})
+        self._append(*lines)
+        self.cells.update(outcomes)
+
+    def _append(self, *lines: Mapping[str, Any]) -> None:
+        items = (self._header, *lines) if self._header else lines
+        content = "".join(map(_line, items)).encode()
+        with naming(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab", buffering=0) as file:  # in one piece, beside another process
+                _write(file, content)
+        self._header = None
+
+    def _read(self, header: dict[str, Any]) -> None:
+        """Reads the cells of an earlier run, if there was one."""
+        content = self._path.read_bytes() if self._path.exists() else b""
+        if not content:
+            return
+        *lines, cut_off = content.split(b"\n")
+        if lines:
+            self._check_header(lines[0], header)
+            self._header = None
+        elif not _line(header).encode().startswith(content):
+            raise self._no_journal()
+        damaged = [number for number, line in enumerate(lines, 1) if not self._take(line, header)]
+        if damaged:
+            self._say(f"damaged lines are left out: {', '.join(map(str, damaged))}")
+        if cut_off:
+            with self._path.open("r+b") as file:
+                file.truncate(len(content) - len(cut_off))
+            self._say("its last line was cut off and is dropped")
+
+    def _check_header(self, line: bytes, header: dict[str, Any]) -> None:
+        first = _opened(line)
+        if first is None or first.get("format") != FORMAT:
+            raise self._no_journal()
+        self._compare(first, header)
+
+    def _take(self, line: bytes, header: dict[str, Any]) -> bool:
+        """Takes what a line says; False if the line is damaged."""
+        item = _opened(line)
+        if item is None:
+            return False
+        if "format" in item:  # the first line, and that of a process that began at the same time
+            self._compare(item, header)
+        elif "cell" in item:
+            if "metrics" in item and self.outputs is None:  # the line that held them is damaged
+                return False
+            point, seed = item["cell"]
+            if "metrics" in item or (point, seed) not in self.cells:  # what finished has finished
+                self.cells[point, seed] = self._outcome(item)
+        else:
+            self.outputs = {
+                name: jax.ShapeDtypeStruct(shape, np.dtype(dtype))
+                for name, (dtype, shape) in item["metrics"].items()
+            }
+        return True
+
+    def _say(self, what: str) -> None:
+        warnings.warn(f"{self._path}: {what}; what is missing runs again.", stacklevel=2)
+
+    def _no_journal(self) -> JournalError:
+        return JournalError(
+            f"{self._path} is not the journal of a sweep, or its first line is damaged: it is no "
+            f"header of {FORMAT}; choose another file."
+        )
+
+    def _compare(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
+        """Requires a recorded header to be that of this sweep."""
+        for key, mine in header.items():
+            theirs = recorded.get(key)
+            if theirs != mine and key == "settings":
+                raise JournalError(
+                    f"{self._path} was recorded under other settings of JAX: "
+                    f"{_differences(theirs or {}, mine)}; set what it was recorded under, or choose"
+                    " another file."
+                )
+            if theirs != mine and key == "program":
+                raise JournalError(
+                    f"{self._path} was recorded by another program: `train`, an array that it "
+                    "closes over, or the version of JAX has changed since; resume with what it was,"
+                    " or choose another file."
+                )
+            if theirs != mine:
+                raise JournalError(
+                    f"{self._path} belongs to another sweep: its {key} is {theirs}, here it is "
+                    f"{mine}; resume with the same arguments, or choose another file."
+                )
+
+    def _outcome(self, line: Mapping[str, Any]) -> Outcome:
+        if "error" in line:
+            return {}, line["error"]
+        return {
+            name: np.asarray(decode(line["metrics"][name]), dtype=np.dtype(out.dtype))
+            for name, out in (self.outputs or {}).items()
+        }, None
+
+
+def _line(item: Mapping[str, Any]) -> str:
+    return seal(json.dumps(item, allow_nan=False)) + "\n"
+
+
+def _opened(line: bytes) -> dict[str, Any] | None:
+    """What a line says, or None if it is damaged."""
+    text = line.decode(errors="replace")
+    return json.loads(text) if is_sealed(text) else None
+
+
+def _write(file: io.FileIO, content: bytes) -> None:
+    """Appends all or nothing: on a full disk a part may have been written before the error."""
+    written = 0
+    try:
+        while written < len(content):
+            written += file.write(content[written:])
+        os.fsync(file.fileno())
+    except OSError:
+        if written and file.tell() == os.fstat(file.fileno()).st_size:  # nobody else came after it
+            file.truncate(file.tell() - written)
+        raise
+
+
+def _differences(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
+    """Which settings differ, and how."""
+    return ", ".join(
+        f"{name} was {theirs.get(name, 'not recorded')} and is {value}"
+        for name, value in mine.items()
+        if name not in theirs or theirs[name] != value
+    )
+
+
+def _describe(outputs: Outputs) -> dict[str, Any]:
+    """Shape and dtype of each metric, as JSON values."""
+    return {name: [np.dtype(out.dtype).name, list(out.shape)] for name, out in outputs.items()}

@@ -1,0 +1,116 @@
+"""What the cells of a sweep have given so far, in memory and in its journal."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from mu2_optax.sweep._grid import Cell, Grid
+from mu2_optax.sweep._results.cells import assemble
+from mu2_optax.sweep._results.journal import Journal, Outcome, Outputs
+from mu2_optax.sweep._results.result import SweepResult
+
+
+class Outcomes:
+    """The outcome of each finished cell.
+
+    A cell that failed in an earlier run counts as finished in the result, but runs again: perhaps
+    it failed because of the machine.
+
+    Attributes:
+      cells: The outcome of each cell that need not run again.
+
+    Args:
+      grid: The grid.
+      outputs: The metrics of one cell; if None, those of the first cell that finishes.
+      check: Called with the metrics of one cell as soon as they are known; it may raise.
+      resume: The journal's file, or None.
+      label: The sweep's label.
+      context: What must be the same on resume.
+      program: Gives the fingerprint of what computes a cell.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        outputs: Outputs | None,
+        check: Callable[[Outputs], None] | None,
+        resume: str | Path | None,
+        label: str,
+        context: Mapping[str, Any] | None,
+        program: Callable[[], str | None],
+    ):
+        self._grid, self._check, self._label = grid, check, label
+        self._journal = (
+            None if resume is None else Journal(resume, grid, outputs, label, context, program())
+        )
+        self._outputs = self._journal.outputs if self._journal else outputs
+        if self._outputs is not None and check:
+            check(self._outputs)
+        recorded = self._journal.cells if self._journal else {}
+        self.cells: dict[Cell, Outcome] = {c: o for c, o in recorded.items() if o[1] is None}
+        self._failed = {cell: o for cell, o in recorded.items() if cell not in self.cells}
+        if self._failed:
+            cell, (_, error) = next(iter(self._failed.items()))
+            warnings.warn(
+                f"{resume}: cells that failed before run again, {len(self._failed)} of them; "
+                f"{grid.describe(*cell)}: {error}",
+                stacklevel=3,
+            )
+
+    def add(self, finished: Mapping[Cell, tuple[Mapping[str, Any], str | None]]) -> None:
+        """Records the cells of a call that has just finished.
+
+        Args:
+          finished: For each cell its metrics, and why it failed, if it did.
+
+        Raises:
+          TypeError: If the metrics are not those of the cells before.
+        """
+        outcomes: dict[Cell, Outcome] = {
+            cell: (self._conform(cell, metrics) if error is None else {}, error)
+            for cell, (metrics, error) in finished.items()
+        }
+        self.cells.update(outcomes)
+        if self._journal:
+            self._journal.record(outcomes)
+
+    def result(self, info: dict[str, Any]) -> SweepResult:
+        """The outcomes as a result."""
+        grid = self._grid
+        points, seeds = [tuple(point) for point in grid.points.tolist()], grid.seeds.tolist()
+        cells = [
+            (points[point], seeds[seed], *outcome)
+            for (point, seed), outcome in (self._failed | self.cells).items()
+        ]
+        templates = [self._outputs or {}]
+        return assemble(grid.axes, grid.seeds, cells, templates, label=self._label, info=info)
+
+    def _conform(self, cell: Cell, metrics: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+        """The metrics in the dtypes of the cells before; the first cell decides what they are."""
+        arrays = {name: np.asarray(value) for name, value in metrics.items()}
+        if self._outputs is None:
+            outputs = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
+            if self._check:
+                self._check(outputs)
+            if self._journal:
+                self._journal.declare(outputs)
+            self._outputs = outputs
+        where = self._grid.describe(*cell)
+        if arrays.keys() != self._outputs.keys():
+            raise TypeError(
+                f"`train` must return the same metrics in every cell: {sorted(arrays)} at {where}, "
+                f"{sorted(self._outputs)} before."
+            )
+        for name, out in self._outputs.items():
+            array = arrays[name]
+            if array.shape != out.shape or not np.can_cast(array.dtype, out.dtype, "same_kind"):
+                raise TypeError(
+                    f"metric {name!r} must have one shape and kind in every cell: "
+                    f"{array.dtype}{array.shape} at {where}, {out.dtype}{out.shape} before."
+                )
+        return {name: arrays[name].astype(out.dtype) for name, out in self._outputs.items()}

@@ -1,0 +1,201 @@
+"""What a sweep gives back: arrays with named axes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mu2_optax.sweep._grid import LEARNING_RATE, SEED
+
+
+@dataclass(frozen=True, eq=False)
+class SweepResult:
+    """The metrics of every cell of a grid.
+
+    Attributes:
+      metrics: For each metric an array of shape (axes..., seeds, ...): the grid first, then the
+        metric's own shape, such as steps. NaN and Inf are kept; a cell that failed or has not been
+        run is NaN (then integers are float64).
+      axes: The values of each axis by name, in the order of the arrays.
+      seeds: The seeds.
+      finished: Which cells were run, of shape (axes..., seeds).
+      errors: The error of each cell that failed, by its index in ``finished``.
+      label: What was swept, such as the optimizer's name; a line in a plot, a column in a CSV file.
+      info: How it was run: strategy, seconds, versions, machine, and the caller's ``context``.
+    """
+
+    metrics: dict[str, npt.NDArray[Any]]
+    axes: dict[str, npt.NDArray[np.float64]]
+    seeds: npt.NDArray[np.int64]
+    finished: npt.NDArray[np.bool_]
+    errors: dict[tuple[int, ...], str] = field(default_factory=dict)
+    label: str = ""
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the grid: the lengths of the axes, then the number of seeds."""
+        return self.finished.shape
+
+    @property
+    def learning_rates(self) -> npt.NDArray[np.float64]:
+        """The values of the axis ``learning_rate``."""
+        if LEARNING_RATE not in self.axes:
+            raise ValueError(
+                f"the result has no axis `{LEARNING_RATE}`, only {list(self.axes)}; name one of "
+                f"the swept values `{LEARNING_RATE}`."
+            )
+        return self.axes[LEARNING_RATE]
+
+    def dims(self, metric: str) -> tuple[str, ...]:
+        """The names of a metric's axes: the grid's, ``seed``, then ``step`` (``step_1``, ...).
+
+        Args:
+          metric: The metric's name.
+
+        Returns:
+          One name per axis of ``metrics[metric]``.
+        """
+        own = self.metric(metric).ndim - len(self.shape)
+        steps = ("step",) if own == 1 else tuple(f"step_{i}" for i in range(own))
+        return (*self.axes, SEED, *steps)
+
+    def metric(self, name: str) -> npt.NDArray[Any]:
+        """A metric's array; an unknown name lists the known ones.
+
+        Where no cell has shown yet which metrics there are, because none has finished or all have
+        failed, every metric is NaN.
+        """
+        if not self.metrics:
+            return np.full(self.shape, np.nan)
+        if name not in self.metrics:
+            raise KeyError(f"no metric {name!r} in this sweep; it has {sorted(self.metrics)}.")
+        return self.metrics[name]
+
+    def final(self, name: str) -> npt.NDArray[np.float64]:
+        """A metric's last value per cell: itself if scalar, the end of the curve otherwise.
+
+        Args:
+          name: The metric's name.
+
+        Returns:
+          A float64 array of the grid's shape.
+        """
+        return self.metric(name).astype(np.float64).reshape(*self.shape, -1)[..., -1]
+
+    def diverged(self, metric: str | None = None) -> npt.NDArray[np.bool_]:
+        """Which of the finished cells hold a NaN or an Inf (count them with ``.sum()``).
+
+        A cell that failed counts as diverged; one that has not been run does not.
+
+        Args:
+          metric: The metric to look at; any of them if None.
+
+        Returns:
+          A boolean array of the grid's shape.
+        """
+        names = list(self.metrics) if metric is None else [metric]
+        bad = self.failed()
+        for name in names:
+            array = self.metric(name)
+            own = tuple(range(len(self.shape), array.ndim))
+            bad |= ~np.isfinite(array).all(axis=own)
+        return bad & self.finished
+
+    def failed(self) -> npt.NDArray[np.bool_]:
+        """Which cells failed: those with an error, a part of the diverged ones.
+
+        Returns:
+          A boolean array of the grid's shape.
+        """
+        failed = np.zeros(self.shape, dtype=bool)
+        for cell in self.errors:
+            failed[cell] = True
+        return failed
+
+    def select(self, **values: float) -> Self:
+        """The part of the grid at given values; those axes are dropped.
+
+        Args:
+          **values: For each axis to drop, the value to keep.
+
+        Returns:
+          A result with fewer axes.
+
+        Examples:
+          >>> from mu2_optax.sweep import sweep
+          >>> train = lambda learning_rate, beta, key: {"loss": learning_rate * beta}
+          >>> grid = {"learning_rate": [1.0, 2.0], "beta": [0.5, 3.0]}
+          >>> result = sweep(train, grid, seeds=1, progress=False)
+          >>> result.select(beta=3.0).metrics["loss"].tolist()
+          [[3.0], [6.0]]
+        """
+        index: list[Any] = [slice(None)] * len(self.shape)
+        for name, value in values.items():
+            if name not in self.axes:
+                raise ValueError(f"no axis `{name}` in this sweep; it has {list(self.axes)}.")
+            axis = self.axes[name]
+            nearest = int(np.argmin(np.abs(axis - value)))
+            if not np.isclose(axis[nearest], value, rtol=1e-6, atol=0):
+                raise ValueError(
+                    f"`{name}` has no value {value!r} in this sweep; it has {axis.tolist()}."
+                )
+            index[list(self.axes).index(name)] = nearest
+        where = tuple(index)
+        kept = [i for i, part in enumerate(where) if isinstance(part, slice)]
+        errors = {
+            tuple(cell[i] for i in kept): error
+            for cell, error in self.errors.items()
+            if all(isinstance(p, slice) or c == p for c, p in zip(cell, where, strict=True))
+        }
+        return replace(
+            self,
+            metrics={name: array[where] for name, array in self.metrics.items()},
+            axes={name: axis for name, axis in self.axes.items() if name not in values},
+            finished=self.finished[where],
+            errors=errors,
+        )
+
+    def complete_seeds(self) -> Self:
+        """The part of a sweep that can be measured: the seeds that have been run at every value.
+
+        Returns:
+          A result with those seeds alone, perhaps none.
+        """
+        keep = self.finished.all(axis=tuple(range(len(self.axes))))
+        places = {int(old): new for new, old in enumerate(np.flatnonzero(keep))}
+        seed_axis = len(self.axes)
+        return replace(
+            self,
+            metrics={n: np.compress(keep, a, axis=seed_axis) for n, a in self.metrics.items()},
+            seeds=self.seeds[keep],
+            finished=self.finished[..., keep],
+            errors={
+                (*cell[:-1], places[cell[-1]]): error
+                for cell, error in self.errors.items()
+                if cell[-1] in places
+            },
+        )
+
+
+def by_label(results: Any) -> dict[str, SweepResult]:
+    """Puts a result, a list of results or a dict of results into a dict by label.
+
+    Raises:
+      ValueError: If two results have the same label.
+    """
+    if isinstance(results, SweepResult):
+        return {results.label: results}
+    if isinstance(results, Mapping):
+        return {name: replace(result, label=name) for name, result in results.items()}
+    labelled: dict[str, SweepResult] = {}
+    for result in results:
+        if result.label in labelled:
+            raise ValueError(
+                f"two results have the label {result.label!r}; give each sweep its own `label`, "
+                "or join them with `merge`."
+            )
+        labelled[result.label] = result
+    return labelled

@@ -1,0 +1,1 @@
+"""Running cells in this process: what computes them, in which calls, on which threads."""

@@ -1,0 +1,211 @@
+"""How the cells of a grid are laid out over calls, lanes and devices.
+
+A *cell* is a point (a combination of the axes' values) and a seed, always in this order, as in the
+arrays of a result. Every strategy is one function of a *block*: a few points times a few seeds,
+each cell of it run once. Calls of that function, all of one shape so that it is compiled once,
+cover the grid.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Literal, TypeAlias, get_args
+
+import jax
+import numpy as np
+import numpy.typing as npt
+from jax.sharding import Mesh, PartitionSpec
+
+from mu2_optax.sweep._environment import cores, default_device
+from mu2_optax.sweep._grid import Cell, Grid
+
+Strategy: TypeAlias = Literal["auto", "vmap", "map", "loop", "python"]
+"""How the cells run; see :func:`sweep`."""
+
+STRATEGIES = get_args(Strategy)
+
+Block = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # indices of points, of seeds
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What one call of the compiled function does.
+
+    Attributes:
+      strategy: ``"vmap"``, ``"map"``, ``"loop"`` or ``"python"``.
+      points: Points per call.
+      seeds: Seeds per call.
+      lanes: Cells that run side by side on one device.
+      workers: Calls in flight at once, each in its thread; 0 for one after another in the
+        caller's thread.
+      devices: The devices that share a call, or None for the default device.
+      sharded: The axis of the block that is split over the devices, 0 for points, 1 for seeds.
+    """
+
+    strategy: str
+    points: int
+    seeds: int
+    lanes: int
+    workers: int = 1
+    devices: tuple[jax.Device, ...] | None = None
+    sharded: int = 0
+
+
+def choose_layout(
+    strategy: str,
+    chunk_size: int | None,
+    devices: Sequence[jax.Device] | None,
+    points: int,
+    seeds: int,
+    busy: bool,
+) -> Layout:
+    """Decides the block of one call; `sweep` documents the rule for ``"auto"``.
+
+    Args:
+      strategy: The strategy that was asked for.
+      chunk_size: How many cells may run side by side on a device, or None.
+      devices: The devices that share a call, or None.
+      points: The points of the grid.
+      seeds: The seeds of the grid.
+      busy: Whether a cell keeps a core busy by itself.
+
+    Returns:
+      The layout.
+    """
+    count = len(devices) if devices else 1
+    platform = devices[0].platform if devices else default_device().platform
+    shares = 1
+    if strategy == "auto":
+        strategy = "loop" if platform == "cpu" and busy else "vmap"
+        if platform == "cpu" and devices is None and chunk_size is None:
+            shares = _workers()  # a call per core: XLA runs small matrix products on one
+    # Split the axis that leaves the fullest device with the fewest cells.
+    sharded = 0 if ceil(points / count) * seeds <= points * ceil(seeds / count) else 1
+    parts = (count, 1) if sharded == 0 else (1, count)
+    own_points, own_seeds = ceil(points / parts[0] / shares), ceil(seeds / parts[1])
+    lanes = own_points * own_seeds
+    if strategy == "loop":
+        own_points = own_seeds = lanes = 1
+    elif chunk_size is not None:
+        lanes = min(chunk_size, lanes)
+        if strategy == "vmap":
+            own_points, own_seeds = _chunk(own_points, own_seeds, chunk_size)
+            lanes = own_points * own_seeds
+    elif strategy == "map":
+        lanes = 1
+    block = (own_points * parts[0], own_seeds * parts[1])
+    calls = ceil(points / block[0]) * ceil(seeds / block[1])
+    workers = min(calls, _workers()) if platform == "cpu" and count == 1 else 1
+    return Layout(strategy, *block, lanes, workers, tuple(devices) if devices else None, sharded)
+
+
+def cover(grid: Grid, layout: Layout) -> list[Block]:
+    """Covers the grid with blocks of one shape; the last ones repeat cells to be full.
+
+    All points of the first seeds come first.
+    """
+
+    def parts(total: int, length: int) -> list[npt.NDArray[np.int64]]:
+        starts = range(0, total, length)
+        return [np.arange(start, start + length).clip(max=total - 1) for start in starts]
+
+    points, seeds = parts(len(grid.points), layout.points), parts(len(grid.seeds), layout.seeds)
+    return [(own_points, own_seeds) for own_seeds in seeds for own_points in points]
+
+
+def cells_of(block: Block) -> list[Cell]:
+    """The cells of a block, each once."""
+    points, seeds = (np.unique(indices).tolist() for indices in block)
+    return [(point, seed) for seed in seeds for point in points]
+
+
+def describe_block(grid: Grid, block: Block) -> str:
+    """A block in words: its cell, or the first and the last of several."""
+    cells = cells_of(block)
+    if len(cells) == 1:
+        return f"the cell {grid.describe(*cells[0])}"
+    first, last = grid.describe(*cells[0]), grid.describe(*cells[-1])
+    return f"the {len(cells)} cells from {first} to {last}"
+
+
+def block_function(cell: Callable[[Any, Any, Any], Any], layout: Layout) -> Callable[..., Any]:
+    """The function of (constants, points, seeds) that runs one block.
+
+    Args:
+      cell: The function of (constants, point, seed) that runs one cell.
+      layout: The block.
+
+    Returns:
+      A function whose results have the leading axes (points, seeds).
+    """
+
+    def block(constants: Any, points: Any, seeds: Any) -> Any:
+        def run(point: Any, seed: Any) -> Any:
+            return cell(constants, point, seed)
+
+        if layout.strategy == "loop":
+            return jax.tree.map(lambda leaf: leaf[None, None], run(points[0], seeds[0]))
+        if layout.strategy == "map":
+            return _mapped(run, points, seeds, layout.lanes)
+        # The outer map is over seeds and the inner one over points: what depends on the key alone,
+        # such as the gathering of batches, is computed once per seed and shared by all points.
+        return jax.vmap(lambda seed: jax.vmap(lambda point: run(point, seed))(points), out_axes=1)(
+            seeds
+        )
+
+    if layout.devices is None:
+        return block
+    mesh = Mesh(np.asarray(layout.devices), ("cells",))
+    split, whole = PartitionSpec("cells"), PartitionSpec()
+    specs = (whole, split, whole) if layout.sharded == 0 else (whole, whole, split)
+    out = split if layout.sharded == 0 else PartitionSpec(None, "cells")
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(block, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)
+    from jax.experimental.shard_map import shard_map  # before jax 0.6.1
+
+    return shard_map(block, mesh=mesh, in_specs=specs, out_specs=out, check_rep=False)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of XLA, or of Python, means that memory ran out."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text
+
+
+def explain_out_of_memory(error: BaseException, layout: Layout, grid: Grid) -> str:
+    """Says what did not fit and which ``chunk_size`` to try: half the lanes of this run."""
+    shape = " x ".join(str(length) for length in grid.shape)
+    what = f"out of memory with {layout.lanes} cells side by side, of a grid of {shape}"
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if layout.lanes == 1:
+        return f"{what}: a single cell does not fit ({first}); make `train` smaller."
+    return (
+        f"{what} ({first}); try `chunk_size={layout.lanes // 2}`, and halve it again until it fits."
+    )
+
+
+def _mapped(run: Callable[[Any, Any], Any], points: Any, seeds: Any, lanes: int) -> Any:
+    """Runs the block by ``lax.map``, ``lanes`` cells at a time."""
+    if lanes < len(points):
+        over_points = lambda seed: jax.lax.map(
+            lambda point: run(point, seed), points, batch_size=lanes if lanes > 1 else None
+        )
+        by_seed = jax.lax.map(over_points, seeds)
+    else:
+        over_points = lambda seed: jax.vmap(lambda point: run(point, seed))(points)
+        together = lanes // len(points)
+        by_seed = jax.lax.map(over_points, seeds, batch_size=together if together > 1 else None)
+    return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), by_seed)
+
+
+def _chunk(points: int, seeds: int, size: int) -> tuple[int, int]:
+    """A block of at most ``size`` cells: whole seeds if they fit, else a part of one seed."""
+    if size >= points:
+        calls = ceil(seeds / min(seeds, size // points))
+        return points, ceil(seeds / calls)
+    return ceil(points / ceil(points / size)), 1
+
+
+def _workers() -> int:
+    """The cores this process may use, at most 4: beyond that a call's own threads fill them."""
+    return min(4, cores())

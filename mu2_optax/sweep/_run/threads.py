@@ -1,0 +1,129 @@
+"""Running calls in this process: one after another, or on a few threads."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from math import inf
+from typing import Any
+
+from mu2_optax.sweep._environment import current_settings, under_settings
+from mu2_optax.sweep._run.layout import Block
+
+Finished = tuple[Block, Any, BaseException | None]
+# Runs blocks and yields each as it finishes. It gets an iterator over the blocks to start, which
+# ends when no more should start, and a function that says whether that time has come.
+Runner = Callable[[Iterator[Block], Callable[[], bool]], Iterator[Finished]]
+
+
+def run_blocks(
+    runner: Runner,
+    todo: Iterable[Block],
+    may_fail: int,
+    deadline: float = inf,
+    describe: Callable[[Block], str] = str,
+    agree: Callable[[int], int] = int,
+) -> Iterator[tuple[Block, Any, Exception | None]]:
+    """Runs the blocks; yields each as it finishes.
+
+    On Ctrl-C the blocks that are running finish and are yielded, and then it raises; a second
+    Ctrl-C raises at once.
+
+    Args:
+      runner: How they run: `in_turn`, `on_threads`, or on an executor.
+      todo: The blocks, each taken when it is to be started.
+      may_fail: How many may fail without taking the others with them.
+      deadline: When to start no further block, by ``time.monotonic``.
+      describe: A block in words, for a note on the error that it raises.
+      agree: Gives the largest number that any of the processes that share these blocks passes;
+        where there is one process, its own.
+
+    Yields:
+      The block, what it gave, and the error if it failed.
+    """
+    with _first_interrupt_noted() as interrupted:
+
+        def stopping() -> bool:
+            return interrupted.is_set() or time.monotonic() >= deadline
+
+        def starting() -> Iterator[Block]:
+            for block in todo:
+                reason = agree(2 if interrupted.is_set() else 1 if stopping() else 0)
+                if reason == 2:  # perhaps in another process
+                    interrupted.set()
+                if reason:
+                    return
+                yield block
+
+        for block, values, failure in runner(starting(), stopping):
+            if failure is not None:
+                if not isinstance(failure, Exception) or may_fail <= 0:
+                    failure.add_note(f"while running {describe(block)}")
+                    raise failure
+                may_fail -= 1
+            yield block, values, failure
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+def in_turn(run: Callable[[Block], Any]) -> Runner:
+    """Runs the blocks one after another in this thread."""
+
+    def runner(blocks: Iterator[Block], stopping: Callable[[], bool]) -> Iterator[Finished]:
+        for block in blocks:
+            try:
+                values = run(block)
+            except Exception as failure:
+                yield block, None, failure
+            else:
+                yield block, values, None
+
+    return runner
+
+
+def on_threads(run: Callable[[Block], Any], workers: int) -> Runner:
+    """Runs the blocks on a few threads, under the settings of JAX that hold in this one."""
+    settings = current_settings()
+
+    def in_a_thread(block: Block) -> Any:
+        with under_settings(settings):
+            return run(block)
+
+    def runner(blocks: Iterator[Block], stopping: Callable[[], bool]) -> Iterator[Finished]:
+        pending: dict[Future[Any], Block] = {}
+        pool = ThreadPoolExecutor(workers, thread_name_prefix="sweep")
+        try:
+            while True:
+                while len(pending) < workers and (block := next(blocks, None)) is not None:
+                    pending[pool.submit(in_a_thread, block)] = block
+                if not pending:
+                    return
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    block, failure = pending.pop(future), future.exception()
+                    yield block, None if failure else future.result(), failure
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    return runner
+
+
+@contextmanager
+def _first_interrupt_noted() -> Iterator[threading.Event]:
+    """Makes the first Ctrl-C only set an event; the next one does what it usually does."""
+    noted = threading.Event()
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield noted  # Ctrl-C does not come here, or is ignored, or ends the process
+        return
+
+    def note(number: int, frame: Any) -> None:
+        noted.set()
+        signal.signal(signal.SIGINT, usual)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, usual)

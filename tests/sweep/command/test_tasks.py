@@ -1,0 +1,194 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from sweep.conftest import write_idx, write_mnist
+
+import mu2_optax
+from mu2_optax.sweep import Data, load_digits, load_mnist
+from mu2_optax.sweep._command.optimizers import OPTIMIZERS, evaluated, make_optimizer
+from mu2_optax.sweep._command.tasks import TASKS, apply_cnn, init_cnn, make_train
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_mnist_is_read_from_idx_files_and_standardised(tmp_path, zipped):
+    images, labels, test_images, test_labels = write_mnist(tmp_path, zipped)
+    data = load_mnist(tmp_path)
+    mean, deviation = images.mean(), images.std()
+    # Float32 in the loader, float64 here; near the mean the difference has few digits left.
+    np.testing.assert_allclose(data.train_x, (images - mean) / deviation, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(data.test_x, (test_images - mean) / deviation, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(data.train_y, labels)
+    np.testing.assert_array_equal(data.test_y, test_labels)
+
+
+def test_the_folder_comes_from_the_environment_and_may_hold_a_folder_mnist(tmp_path, monkeypatch):
+    write_mnist(tmp_path / "mnist")
+    monkeypatch.setenv("MU2_OPTAX_DATA", str(tmp_path))
+    assert load_mnist().train_x.shape == (70, 28, 28)
+
+
+def test_missing_data_say_where_they_are_looked_for(tmp_path, monkeypatch):
+    monkeypatch.delenv("MU2_OPTAX_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match=r"--data\), or set MU2_OPTAX_DATA"):
+        load_mnist()
+    with pytest.raises(FileNotFoundError, match=r"no train-images-idx3-ubyte.gz in"):
+        load_mnist(tmp_path)
+
+
+def test_a_broken_file_is_an_error(tmp_path):
+    write_mnist(tmp_path, zipped=False)
+    path = tmp_path / "t10k-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="is cut off or corrupt: 7856 bytes announced, 7855"):
+        load_mnist(tmp_path)
+    path.write_bytes(b"hello world")
+    with pytest.raises(ValueError, match="is not an IDX file"):
+        load_mnist(tmp_path)
+
+
+def test_the_digits_are_standardised_and_split_without_overlap():
+    data = load_digits()
+    assert len(data.train_x) + len(data.test_x) == 1797
+    assert abs(data.train_x.mean()) < 1e-5
+    assert abs(data.train_x.std() - 1) < 1e-5
+    assert set(np.unique(data.test_y)) == set(range(10))
+
+
+def test_without_standardising_pixels_lie_between_0_and_1(tmp_path):
+    images = write_mnist(tmp_path)[0]
+    mnist = load_mnist(tmp_path, standardize=False)
+    np.testing.assert_allclose(mnist.train_x, images / 255, rtol=1e-6)
+    digits = load_digits(standardize=False)
+    assert (digits.train_x.min(), digits.train_x.max()) == (0, 1)
+    standardised = load_digits()
+    np.testing.assert_array_equal(digits.test_y, standardised.test_y)
+    # Both are the same images: one is the other, shifted and scaled by numbers.
+    scaled = (digits.test_x - digits.train_x.mean()) / digits.train_x.std()
+    np.testing.assert_allclose(scaled, standardised.test_x, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("train-images-idx3", np.zeros(5), r"expected bytes \(count, height, width\)"),
+        ("t10k-images-idx3", np.zeros((10, 28, 27)), "must have one size"),
+        ("t10k-labels-idx1", np.zeros(9), "expected 10 bytes, one label per image"),
+        ("t10k-labels-idx1", np.full(10, 77), "labels from 0 to 9, got 77"),
+    ],
+)
+def test_files_that_do_not_fit_together_are_an_error(tmp_path, name, content, match):
+    write_mnist(tmp_path)
+    write_idx(tmp_path / f"{name}-ubyte.gz", content)
+    with pytest.raises(ValueError, match=match):
+        load_mnist(tmp_path)
+
+
+def test_a_download_that_broke_off_is_an_error(tmp_path):
+    write_mnist(tmp_path)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ValueError, match="complete IDX file"):
+        load_mnist(tmp_path)
+
+
+def test_the_default_task_is_the_papers_convex_setting():
+    task = TASKS["digits"]
+    assert (task.steps, task.batch_size, task.radius) == (440, 64, 3.0)
+    assert task.momentum.beta(9) == pytest.approx(1 / 10)  # count 9 is t = 10
+
+
+def tiny(task, steps=3):
+    """A task on a few made-up images."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(40, 8, 8)).astype(np.float32)
+    labels = (np.arange(40) % 10).astype(np.int32)
+    small = dataclasses.replace(task, steps=steps, batch_size=16)
+    return make_train(small, Data(images, labels, images[:10], labels[:10]))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_trains_and_stays_in_the_ball(optimizer):
+    task = TASKS["digits"]
+    train = tiny(task, steps=60)
+
+    @jax.jit
+    def run(rate, radius, key):
+        projection = mu2_optax.onto_l2_ball(radius)
+        return train(make_optimizer(optimizer, rate, task.momentum, projection), key)
+
+    metrics = run(0.1, 3.0, jax.random.key(0))
+    assert set(metrics) == {"test_accuracy", "test_loss", "train_loss", "initial_loss"}
+    assert metrics["initial_loss"] == pytest.approx(np.log(10), rel=1e-5)  # a float32 mean
+    assert metrics["train_loss"] < metrics["initial_loss"] - 0.3
+    # Params of norm 1e-6 predict next to nothing: images of norm 8 or so have logits below 1e-5.
+    metrics = run(0.1, 1e-6, jax.random.key(0))
+    assert metrics["train_loss"] == pytest.approx(np.log(10), rel=1e-5)
+
+
+def test_without_a_learning_rate_every_rate_gives_the_same_and_the_average_is_evaluated():
+    train = tiny(TASKS["digits"], steps=60)
+    auto = lambda rate: make_optimizer("mu2_auto", rate, mu2_optax.linear_momentum(), None)
+    few, many = (train(auto(rate), jax.random.key(0)) for rate in (1e-3, 1e3))
+    assert few == many
+    state, params = auto(1.0).init(jnp.ones(2)), 2 * jnp.ones(2)  # y is not x, nor w
+    np.testing.assert_array_equal(evaluated(state, params), mu2_optax.eval_params(state, params))
+    np.testing.assert_array_equal(evaluated(optax.sgd(0.1).init(params), params), params)
+
+
+def test_momentum_has_dampening():
+    tx = make_optimizer("momentum", 1.0, mu2_optax.linear_momentum(), None)
+    params, state = jnp.zeros(()), tx.init(jnp.zeros(()))
+    buffer = 0.0
+    for gradient in (1.0, 2.0, -3.0):
+        updates, state = tx.update(jnp.asarray(gradient), state, params, grad_fn=None, batch=None)
+        buffer = 0.9 * buffer + 0.1 * gradient
+        assert updates == pytest.approx(-buffer)
+
+
+def test_the_extra_sgd_of_a_sweep_steps_by_the_rate_alone():
+    """With β = γ = 1 and a fixed batch its step is that of SGD, whatever α would be."""
+    momentum = mu2_optax.DoubleMomentum(lambda t: t + 1.0, lambda t: 1.0, lambda t: 1.0)
+    tx = make_optimizer("mu2_extra_sgd", 0.1, momentum, None)
+    params = jnp.asarray(1.0)
+    state = tx.init(params)
+    constant = lambda params, batch: jnp.ones_like(params)
+    for _ in range(3):
+        updates, state = tx.update(jnp.ones(()), state, params, grad_fn=constant, batch=())
+        params = optax.apply_updates(params, updates)
+    assert params == pytest.approx(0.7)
+
+
+@pytest.mark.slow
+def test_the_network_of_slices_is_a_convolution():
+    params = init_cnn(jax.random.key(0), (8, 8))
+    images = jax.random.normal(jax.random.key(1), (3, 8, 8))
+
+    def reference(params, images):
+        x = images[..., None]
+        for i in (1, 2):
+            kernel = params[f"conv{i}"].reshape(3, 3, x.shape[-1], -1)
+            dims = ("NHWC", "HWIO", "NHWC")
+            x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=dims)
+            x = x + params[f"bias{i}"]
+            window = (1, 2, 2, 1)
+            x = jax.nn.relu(
+                jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")
+            )
+        return x.reshape(len(x), -1) @ params["w"] + params["b"]
+
+    # Float32: sums of up to 72 products in two orders, through three layers.
+    np.testing.assert_allclose(
+        apply_cnn(params, images), reference(params, images), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_a_run_that_overflows_has_no_accuracy():
+    train = tiny(TASKS["digits-cnn"])
+    metrics = train(optax.with_extra_args_support(optax.sgd(1e30)), jax.random.key(0))
+    assert np.isnan(metrics["test_accuracy"])
+    assert not np.isfinite(metrics["train_loss"])
