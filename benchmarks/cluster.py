@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.cluster_study import CELLS, CELLS_PER_CALL, Costs, study
 from mu2_optax.sweep._grid import make_grid
-from mu2_optax.sweep._journal import Journal
+from mu2_optax.sweep._results.journal import Journal
 
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false"
 RATES = np.logspace(-4, 1, 6)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mu2_optax.sweep._executor import calls_in_flight
+from mu2_optax.sweep._remote.executor import calls_in_flight
 
 WORKERS = (100, 1_000, 10_000)
 CELLS_PER_CALL = (1, 10, 100)

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import optax
 from optax import contrib
 
@@ -24,11 +23,6 @@ PEERS = (
     "schedule_free_adamw",
     "prodigy",
     "dog",
-    "dowg",
-    "dadapt_adamw",
-    "muon",
-    "mu2_auto",
-    "mu2_auto_spectral",
     "anytime_exact",
 )
 
@@ -66,11 +60,6 @@ TITLES = {
     "schedule_free_adamw": "schedule-free AdamW",
     "prodigy": "Prodigy",
     "dog": "DoG",
-    "dowg": "DoWG",
-    "dadapt_adamw": "D-Adapt AdamW",
-    "muon": "Muon",
-    "mu2_auto": "mu2_auto",
-    "mu2_auto_spectral": "mu2_auto, spectral",
     "anytime_exact": "exact gradient",
 }
 TITLES |= {
@@ -89,8 +78,7 @@ def make_optimizer(
 
     Args:
       name: One of ``PAPER`` and ``PEERS``.
-      learning_rate: A number or a tracer; Prodigy, DoG, DoWG and D-Adapt multiply the rate they
-        find by it, and ``mu2_auto`` the rate it starts with.
+      learning_rate: A number or a tracer; Prodigy and DoG multiply the rate they find by it.
       momentum: The momenta of those that have them.
       projection: What keeps the params in their set, or None.
 
@@ -114,32 +102,15 @@ def make_optimizer(
             optax.scale_by_learning_rate(learning_rate),
         )
         return _schedule_free(base, learning_rate, projection)
-    if name == "mu2_auto":
-        return mu2_optax.mu2_auto(learning_rate, projection=projection)
-    if name == "mu2_auto_spectral":
-        return mu2_optax.mu2_auto(learning_rate, spectral=in_layers, projection=projection)
-    peers = {
-        "prodigy": contrib.prodigy,
-        "dog": contrib.dog,
-        "dowg": contrib.dowg,
-        "dadapt_adamw": contrib.dadapt_adamw,
-        "muon": contrib.muon,
-    }
+    peers = {"prodigy": contrib.prodigy, "dog": contrib.dog}
     if name not in peers:
         raise ValueError(f"no optimizer {name!r}; there are {', '.join(TITLES)}.")
     inner = optax.with_extra_args_support(peers[name](learning_rate))
     return inner if projection is None else mu2_optax.projected(inner, projection)
 
 
-def in_layers(params: Any) -> Any:
-    """Marks the matrices inside the layers of a transformer: neither embeddings nor the output."""
-    return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: leaf.ndim > 1 and "layer" in jax.tree_util.keystr(path), params
-    )
-
-
 def evaluation_params(state: Any, params: Any) -> Any:
-    """The params to evaluate: schedule-free evaluates its average, all others ``params``."""
+    """The params to evaluate: the average that schedule-free keeps; else ``params``."""
     if isinstance(state, contrib.ScheduleFreeState):
         return contrib.schedule_free_eval_params(state, params)
     return params

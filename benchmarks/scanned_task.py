@@ -82,8 +82,9 @@ def make_train_with(
 def shuffled(key: Any, count: int, batch: int, steps: int) -> Any:
     """Rows of ``steps`` batches: everything in a new order in each epoch, nothing left over."""
     epochs = -(-steps * batch // count)
-    orders = [jax.random.permutation(k, count) for k in jax.random.split(key, epochs)]
-    return jnp.concatenate(orders)[: steps * batch].reshape(steps, batch)
+    order = jax.vmap(lambda key: jax.random.permutation(key, count))  # one sort to compile
+    orders = order(jax.random.split(key, epochs))
+    return orders.reshape(-1)[: steps * batch].reshape(steps, batch)
 
 
 def dense(key: Any, inputs: int, outputs: int) -> dict[str, Any]:

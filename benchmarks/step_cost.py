@@ -15,7 +15,7 @@ state; the columns are medians, over the rounds, of the ratio of times in the sa
 - ``peak``: XLA's peak bytes of the step, divided by the bytes of the params;
 - ``compile``: the time to trace and compile the step, divided by SGD's.
 
-It writes ``benchmarks/results/step_cost/results.csv``; models that are not run keep their rows.
+It writes ``benchmarks/results/step_cost/results.csv``; what is not run again keeps its row.
 """
 
 import argparse
@@ -262,10 +262,11 @@ def measure(model: Model, dtype: str, names: list[str], rounds: int) -> Iterator
 
 
 def write(rows: list[dict[str, Any]], file: Path) -> None:
-    """Writes rows, beside those of other models and dtypes that are in the file."""
-    order = list(itertools.product(MODELS, DTYPES))
-    rows = with_kept(file, rows, ("model", "dtype"))
-    write_rows(file, sorted(rows, key=lambda row: order.index((row["model"], row["dtype"]))))
+    """Writes rows, beside those of other models, dtypes and optimizers that are in the file."""
+    order = list(itertools.product(MODELS, DTYPES, OPTIMIZERS))
+    names = ("model", "dtype", "optimizer")
+    place = lambda row: order.index(tuple(row[name] for name in names))
+    write_rows(file, sorted(with_kept(file, rows, names), key=place))
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.tables                # README.md and docs/*.md
     python -m benchmarks.tables FILE.md ...
+    python -m benchmarks.tables --check        # writes nothing; an error if a page would change
 
 A table stands between two comments, the first of which says what it shows:
 
@@ -12,12 +13,13 @@ A table stands between two comments, the first of which says what it shows:
 rate; ``measures`` has plateau width, stability ratio, learning-rate sensitivity and best accuracy.
 Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations`` where an optimizer
 was run for each.
-``no_tuning`` has every optimizer of a task of ``benchmarks.no_tuning``, untouched and tuned;
-``factors`` and ``goals`` have a row for each of its tasks (with ``variants=yes``, for each of the
-longer ones and those with small batches), and name the folder of the results.
+``self_tuning`` has what ``benchmarks.self_tuning`` found, from the folder of its files; ``show`` is
+one of ``TABLES`` of its module ``rows`` or of ``SENTENCES``, with the ``side`` and the ``role`` of
+those that have one.
 ``step_cost`` has the ``column`` and ``dtype`` of what ``benchmarks.step_cost`` measured, from its
 CSV file; ``step_profile`` all that ``benchmarks.step_profile`` found; ``vs_pytorch`` all that
 ``benchmarks.vs_pytorch`` did, from the folder of its files;
+``forgotten_average`` what ``benchmarks.forgotten_average`` measured;
 ``faults``, ``long_runs`` and ``long_sweeps`` what ``benchmarks.faults`` and
 ``benchmarks.long_runs`` did; ``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster``
 measured and simulated.
@@ -25,20 +27,27 @@ measured and simulated.
 
 import argparse
 import csv
+import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import cluster_study, fault_tables, no_tuning, no_tuning_tables
+from benchmarks import cluster_study, fault_tables
 from benchmarks.experiment import RESULTS, Results, select
 from benchmarks.robustness_measures import Measure, robustness, with_budget
+from benchmarks.self_tuning import analysis
+from benchmarks.self_tuning import rows as self_tuning
+from benchmarks.self_tuning.rows import markdown
+from benchmarks.self_tuning.sentences import SENTENCES
 from mu2_optax.sweep import load_results
 
 ROOT = RESULTS.parents[1]
+POINTS = ("params", "average")
 MARKED = re.compile(
     r"(?P<head><!-- table (?P<file>\S+) (?P<kind>\w+)(?P<options>( \w+=\w+)*) -->\n)"
     r"(?P<body>.*?)(?P<tail><!-- end of table -->)",
@@ -60,7 +69,7 @@ def accuracy_table(results: Results) -> str:
 
     head = ["", *(f"{rate:g}" for rate in rates)]
     body = [[name, *map(cell, values, best)] for name, values in means.items()]
-    return _markdown(head, body)
+    return markdown(head, body)
 
 
 def measures_table(results: Results) -> str:
@@ -78,7 +87,7 @@ def measures_table(results: Results) -> str:
             ]
         )
     head = ["", "best accuracy", "plateau (decades)", "stability ratio", "sensitivity (nats)"]
-    return _markdown(head, body)
+    return markdown(head, body)
 
 
 def step_cost_table(file: Path, column: str, dtype: str = "float32") -> str:
@@ -90,14 +99,28 @@ def step_cost_table(file: Path, column: str, dtype: str = "float32") -> str:
     for name in dict.fromkeys(row["optimizer"] for row in rows):
         own = {row["model"]: row[column] for row in rows if row["optimizer"] == name}
         body.append([name, *(own.get(model, "") for model in models)])
-    return _markdown(["", *models], body)
+    return markdown(["", *models], body)
 
 
 def profile_table(file: Path) -> str:
     """Where the time of a step goes."""
     with file.open(newline="") as opened:
         rows = list(csv.DictReader(opened))
-    return _markdown(["", "", *list(rows[0])[2:]], [list(row.values()) for row in rows])
+    return markdown(["", "", *list(rows[0])[2:]], [list(row.values()) for row in rows])
+
+
+def forgotten_table(file: Path) -> str:
+    """Accuracy and loss at the params and at the average, means over the seeds."""
+    with file.open(newline="") as opened:
+        rows = list(csv.DictReader(opened))
+    columns = [f"{what}_{where}" for what in ("accuracy", "loss") for where in POINTS]
+    body = []
+    for case in dict.fromkeys((row["task"], row["steps"]) for row in rows):
+        own = [row for row in rows if (row["task"], row["steps"]) == case]
+        means = [np.mean([float(row[column]) for row in own]) for column in columns]
+        body.append([*case, *(f"{mean:.3f}" for mean in means)])
+    shown = [f"{what} at the {where}" for what in ("accuracy", "loss") for where in POINTS]
+    return markdown(["", "steps", *shown], body)
 
 
 def pytorch_table(folder: Path) -> str:
@@ -115,7 +138,7 @@ def pytorch_table(folder: Path) -> str:
             body.append([row["model"], cores, row["way"], *shown])
     order = list(dict.fromkeys(line[0] for line in body))
     body.sort(key=lambda line: (order.index(line[0]), line[1]))
-    return _markdown(["", "cores", "", "a second", "× eager"], body)
+    return markdown(["", "cores", "", "a second", "× eager"], body)
 
 
 def render(text: str) -> str:
@@ -152,26 +175,31 @@ def _of_rows(make: Callable[[Path], Any]) -> Callable[[Path], str]:
 
     def table(file: Path) -> str:
         head, *body = make(file)
-        return _markdown(head, body)
+        return markdown(head, body)
 
     return table
 
 
-def _of_tasks(make: Callable[..., no_tuning_tables.Rows]) -> Callable[..., str]:
-    """A table of all tasks of ``benchmarks.no_tuning``; ``variants=yes`` for those alone."""
+@functools.lru_cache(maxsize=1)  # a page has many tables of the same runs
+def _self_tuning_results(folder: Path) -> analysis.Results:
+    return analysis.Results(folder)
 
-    def table(folder: Path, variants: str = "no") -> str:
-        return _markdown(*make(no_tuning.load_all(folder), variants == "yes"))
 
-    return table
+def self_tuning_table(folder: Path, show: str, **which: str) -> str:
+    """A table, or a sentence, about the runs of ``benchmarks.self_tuning``."""
+    results = _self_tuning_results(folder)
+    if show in SENTENCES:
+        return SENTENCES[show](results, **which)
+    if show not in self_tuning.TABLES:
+        raise ValueError(f"no such table: {show}; choose {', '.join(self_tuning.TABLES)}.")
+    return markdown(*self_tuning.TABLES[show](results, **which))
 
 
 TABLES: dict[str, Callable[..., str]] = {
     "accuracy": _of_results(accuracy_table),
     "measures": _of_results(measures_table),
-    "no_tuning": lambda file: _markdown(*no_tuning_tables.task_table(load_results(file))),
-    "factors": _of_tasks(no_tuning_tables.factors_table),
-    "goals": _of_tasks(no_tuning_tables.goals_table),
+    "self_tuning": self_tuning_table,
+    "forgotten_average": forgotten_table,
     "faults": _of_rows(fault_tables.faults_table),
     "long_runs": _of_rows(fault_tables.long_runs_table),
     "long_sweeps": _of_rows(fault_tables.long_sweeps_table),
@@ -196,24 +224,29 @@ def _power(value: float) -> str:
     return f"10{str(int(power)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
 
 
-def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
 def main() -> None:
-    """Writes the tables."""
+    """Writes the tables, or checks them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pages", type=Path, nargs="*", help="default: README.md and docs/*.md")
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
     args = parser.parse_args()
+    old = []
     for page in args.pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         if not page.is_file():
             parser.error(f"there is no file {page}")
         text = page.read_text(encoding="utf-8")
-        page.write_text(render(text), encoding="utf-8")
+        rendered = render(text)
+        if not args.check:
+            page.write_text(rendered, encoding="utf-8")
+        elif rendered != text:
+            old.append(page.name)
         print(f"{page.name}: {len(MARKED.findall(text))} tables")
+    if old:
+        sys.exit(
+            f"other results than the files': {', '.join(old)}; run python -m benchmarks.tables"
+        )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from flax import serialization
 import mu2_optax
 from benchmarks.faults.count import LOST, Count, count
 from mu2_optax import checkpoint
-from mu2_optax.sweep import SweepResult, load_mnist, sweep
+from mu2_optax.sweep import load_mnist, load_results, save_results, sweep
 
 RATES, SEEDS = np.logspace(-3, 0, 6), 3
 SAME, REFUSED, UNNAMED, SAID = "the same", "refused by name", "refused", "dropped and said"
@@ -91,7 +91,7 @@ def swept(folder: pathlib.Path) -> Any:
 
 
 def saved(name: str) -> Callable:
-    return lambda folder: sweep(cell, RATES, SEEDS, progress=False).save(folder / name)
+    return lambda folder: save_results(sweep(cell, RATES, SEEDS, progress=False), folder / name)
 
 
 def saved_alone(folder: pathlib.Path) -> None:
@@ -101,7 +101,7 @@ def saved_alone(folder: pathlib.Path) -> None:
 
 def loaded(name: str) -> Callable:
     def load(folder: pathlib.Path) -> Any:
-        result = SweepResult.load(folder / name)
+        result = load_results(folder / name)[""]
         return result.metrics, result.axes, result.seeds, result.finished
 
     return load

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.faults import damage, programs
 from benchmarks.faults.count import LOST, Count, count
-from mu2_optax.sweep import SweepResult, sweep
+from mu2_optax.sweep import load_results, save_results, sweep
 
 SIZE = 2**20
 REFUSED = "refused by name, the old kept"
@@ -34,7 +34,8 @@ ROOM = "had room"  # and so does not count
 
 
 def write_results(folder: pathlib.Path, name: str, rates: int) -> None:
-    sweep(damage.cell, np.logspace(-3, 0, rates), 4, progress=False).save(folder / name)
+    result = sweep(damage.cell, np.logspace(-3, 0, rates), 4, progress=False)
+    save_results(result, folder / name)
 
 
 class Kind(abc.ABC):
@@ -69,7 +70,7 @@ class Results(Kind):
         write_results(folder, self.name, 150)
 
     def read(self, folder: pathlib.Path) -> Any:
-        return SweepResult.load(folder / self.name).metrics
+        return load_results(folder / self.name)[""].metrics
 
 
 class Journal(Kind):

@@ -42,7 +42,7 @@ OPTIMIZERS = {
 }
 # In the gradient at the params, or in those that the optimizer asks for; some read one alone.
 WHERE = ("grads", "again")
-READS = {"mu2_auto": ("again",), "anytime_sgd": ("grads",), "projected sgd": ("grads",)}
+READS = {"mu2_auto": ("grads",), "anytime_sgd": ("grads",), "projected sgd": ("grads",)}
 FAULTS = (np.nan, np.inf, -np.inf)
 
 

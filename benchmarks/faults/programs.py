@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 import mu2_optax
-from mu2_optax.sweep import sweep
+from mu2_optax.sweep import save_results, sweep
 
 WIDTH = 128
 RATES, SEEDS, CELL_STEPS = 30, 5, 2000
@@ -155,7 +155,7 @@ def run_sweep(folder: pathlib.Path, done: Callable) -> bytes:
     del done  # its journal tells
     rates, journal = np.logspace(-3, 0, RATES), folder / "journal.jsonl"
     result = sweep(cell, rates, SEEDS, strategy="loop", progress=False, resume=journal)
-    result.save(folder / "result.json")
+    save_results(result, folder / "result.json")
     return b"".join(result.metrics[name].tobytes() for name in sorted(result.metrics))
 
 

@@ -43,7 +43,7 @@ def main() -> None:
                 problem.sample,
                 jnp.zeros(problem.dim),
                 key,
-                steps,
+                steps=steps,
                 size=size,
                 record=record,
             )

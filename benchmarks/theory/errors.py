@@ -55,7 +55,7 @@ def main() -> None:
             axis.loglog(edges[1:], binned, styles[multiple], color=COLORS[name], label=label)
             t = np.arange(1, STEPS + 1)
             method = name if name in ("uniform", "mu2_extra_sgd") else "mu2_sgd"
-            limit = np.asarray(theory.error_bound(t, variance(problem), method))
+            limit = np.asarray(theory.error_bound(t=t, variance=variance(problem), method=method))
             for s in (1, 64, 1024, 8192, STEPS):
                 window = slice(max(0, int(s / 1.2) - 1), s)
                 rows.append(

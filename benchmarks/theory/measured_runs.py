@@ -167,7 +167,8 @@ def final_excess(
 def rate(problem: Problem, name: str, steps: int) -> float:
     """The learning rate of the theorem; for the others, what gives them a comparable step."""
     if name in ("mu2_sgd", "mu2_extra_sgd", "uniform"):
-        return float(theory.max_learning_rate(problem.smoothness, steps, name))
+        L = problem.smoothness
+        return float(theory.max_learning_rate(smoothness=L, steps=steps, method=name))
     if name == "anytime":
         return rate(problem, "mu2_sgd", steps)
     return 1 / (8 * problem.smoothness)
@@ -177,18 +178,22 @@ def variance(problem: Problem, part: float = 1.0) -> float:
     """The effective variance of a problem, with the correction on a part of the batch."""
     return float(
         theory.effective_variance(
-            problem.gradient_variance, problem.smoothness_variance, problem.diameter, part=part
+            gradient_variance=problem.gradient_variance,
+            smoothness_variance=problem.smoothness_variance,
+            diameter=problem.diameter,
+            part=part,
         )
     )
 
 
 def bound(problem: Problem, name: str, eta: float, steps: int) -> float:
     """The bound of the excess loss that the theorems give."""
+    known = {"steps": steps, "diameter": problem.diameter, "variance": variance(problem)}
     if name == "mu2_frank_wolfe":
         gap = float(problem.excess(jnp.zeros(problem.dim)))
-        arguments = (steps, problem.smoothness, problem.diameter, variance(problem), gap)
-        return float(theory.frank_wolfe_bound(*arguments))
-    return float(theory.excess_loss_bound(eta, steps, problem.diameter, variance(problem), name))
+        L = problem.smoothness
+        return float(theory.frank_wolfe_bound(smoothness=L, initial_gap=gap, **known))
+    return float(theory.excess_loss_bound(learning_rate=eta, method=name, **known))
 
 
 def slope(steps: Any, values: np.ndarray, resamples: int = 1000) -> tuple[float, float, float]:

@@ -28,7 +28,8 @@ def main() -> None:
             for name, share in SHARES.items():
                 eta = multiple * rate(problem, "mu2_sgd", STEPS)
                 mean = errors(problem, name, eta, STEPS, SEEDS).mean(0)
-                limit = theory.error_bound(np.arange(1, STEPS + 1), variance(problem, share))
+                t = np.arange(1, STEPS + 1)
+                limit = theory.error_bound(t=t, variance=variance(problem, share))
                 level = [float(t * mean[int(t / 1.2) - 1 : t].mean()) for t in TIMES]
                 row = {"problem": problem.name, "rate": f"{multiple:g}/(8LT)", "share": share}
                 row |= {f"t_times_error_at_{t}": at for t, at in zip(TIMES, level, strict=True)}

@@ -46,7 +46,11 @@ def main() -> None:
                 _, top, full = within_twice_best(etas, means)
                 at_ceiling = means[allowed][-1] / means[allowed].min()
                 predicted = theory.stable_rates(
-                    problem.smoothness, steps, problem.diameter, noise, name
+                    smoothness=problem.smoothness,
+                    steps=steps,
+                    diameter=problem.diameter,
+                    variance=noise,
+                    method=name,
                 )
                 rows.append(
                     {

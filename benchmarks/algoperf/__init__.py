@@ -1,0 +1,1 @@
+"""A submission of ``mu2_auto()`` to AlgoPerf, and a stand-in for its harness."""

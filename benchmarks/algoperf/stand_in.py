@@ -1,0 +1,291 @@
+"""A stand-in for AlgoPerf's harness: its names, its loop and its order of calls, on local images.
+
+    python -m benchmarks.algoperf.stand_in --data mnist     # 20 s of a core of an x86-64 CPU
+    python -m benchmarks.algoperf.stand_in --data cifar10   # 3 minutes
+
+The submission gets what it gets there: functions called by keyword, sums for losses, padded batches
+with weights, a model whose running statistics go in and come out, and an evaluation at what
+`prepare_for_eval` returns, which takes the place of the training params. It is no benchmark: what
+is printed says that the submission trains, and what the average and its statistics are worth.
+"""
+
+import argparse
+import enum
+import importlib.util
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen
+
+from benchmarks.small_cnn import CNN
+from examples import data as datasets
+from examples.option_types import positive_int
+
+SUBMISSION = Path(__file__).with_name("submission.py")
+EVALUATED_AT_ONCE = 1000
+
+
+class LossType(enum.Enum):
+    SOFTMAX_CROSS_ENTROPY = 0
+    SIGMOID_CROSS_ENTROPY = 1
+
+
+class ForwardPassMode(enum.Enum):
+    TRAIN = 0
+    EVAL = 1
+
+
+class ParameterType(enum.Enum):
+    WEIGHT = 0
+    BIAS = 1
+    BATCH_NORM_SCALE = 3
+
+
+def load_submission() -> Any:
+    """The submission anew, with the names of this module in the place of ``algoperf.spec``."""
+    package = types.ModuleType("algoperf")
+    package.__dict__["spec"] = sys.modules[LossType.__module__]
+    place = importlib.util.spec_from_file_location("submission", SUBMISSION)
+    assert place is not None
+    assert place.loader is not None
+    submission = importlib.util.module_from_spec(place)
+    installed = sys.modules.get("algoperf")
+    sys.modules["algoperf"] = package
+    try:
+        place.loader.exec_module(submission)
+    finally:
+        del sys.modules["algoperf"]
+        if installed is not None:
+            sys.modules["algoperf"] = installed
+    return submission
+
+
+class MLP(linen.Module):
+    """The network of AlgoPerf's MNIST workload: 128 sigmoids."""
+
+    @linen.compact
+    def __call__(self, x: jax.Array, train: bool = True) -> jax.Array:
+        del train
+        x = linen.sigmoid(linen.Dense(128)(x.reshape(len(x), -1)))
+        return linen.Dense(10)(x)
+
+
+class Workload:
+    """A model and its images, with the names of ``algoperf.spec.Workload``.
+
+    Args:
+      model: From images to logits; its second argument is ``train``.
+      data: The images.
+    """
+
+    loss_type = LossType.SOFTMAX_CROSS_ENTROPY
+    metrics_logger: Any = None
+
+    def __init__(self, model: linen.Module, data: Any) -> None:
+        self._model = model
+        self.data = data
+        self.model_params_types: Any = None
+
+    def _build_input_queue(
+        self, data_rng: Any, split: str, data_dir: str | None, global_batch_size: int
+    ) -> Iterator[dict[str, Any]]:
+        """Shuffled batches without end; the last of a pass is padded, with weights of zero."""
+        del split, data_dir
+        rng = np.random.default_rng(int(jax.random.randint(data_rng, (), 0, 2**31 - 1)))
+        images, labels = self.data.train_x, self.data.train_y
+        while True:
+            order = rng.permutation(len(labels))
+            for start in range(0, len(order), global_batch_size):
+                rows = np.resize(order[start : start + global_batch_size], global_batch_size)
+                weights = np.arange(global_batch_size) < len(order) - start
+                yield {
+                    "inputs": images[rows],
+                    "targets": labels[rows],
+                    "weights": weights.astype(np.float32),
+                }
+
+    def init_model_fn(self, rng: Any) -> tuple[Any, Any]:
+        """The first params, and the first running statistics; None where there are none."""
+        variables = dict(self._model.init(rng, jnp.asarray(self.data.train_x[:1]), train=False))
+        params = variables.pop("params")
+        self.model_params_types = _types(params)
+        return params, variables or None
+
+    def model_fn(
+        self,
+        params: Any,
+        augmented_and_preprocessed_input_batch: dict[str, Any],
+        model_state: Any,
+        mode: ForwardPassMode,
+        rng: Any,
+        update_batch_norm: bool,
+        dropout_rate: float = 0.0,
+    ) -> tuple[Any, Any]:
+        """The logits, and the running statistics after them."""
+        del rng, dropout_rate
+        variables = {"params": params, **(model_state or {})}
+        images = augmented_and_preprocessed_input_batch["inputs"]
+        train = mode is ForwardPassMode.TRAIN
+        if not (train and update_batch_norm and model_state):
+            return self._model.apply(variables, images, train=train), model_state
+        return self._model.apply(variables, images, train=train, mutable=["batch_stats"])
+
+    def loss_fn(
+        self, label_batch: Any, logits_batch: Any, mask_batch: Any = None, label_smoothing: Any = 0
+    ) -> dict[str, Any]:
+        """The sum of the losses of the examples that count, and how many those are."""
+        targets = optax.smooth_labels(jax.nn.one_hot(label_batch, 10), label_smoothing)
+        losses = optax.softmax_cross_entropy(logits_batch, targets)
+        weights = jnp.ones(len(losses)) if mask_batch is None else mask_batch
+        losses = losses * weights
+        return {
+            "summed": losses.sum(),
+            "n_valid_examples": weights.sum(),
+            "per_example": losses,
+        }
+
+    def eval_model(self, params: Any, model_state: Any) -> dict[str, float]:
+        """The accuracy and the mean loss on the test images."""
+        forward = jax.jit(
+            lambda images: self.model_fn(
+                params, {"inputs": images}, model_state, ForwardPassMode.EVAL, None, False
+            )[0]
+        )
+        images, labels = self.data.test_x, self.data.test_y
+        starts = range(0, len(labels), EVALUATED_AT_ONCE)
+        logits = np.concatenate([forward(images[i : i + EVALUATED_AT_ONCE]) for i in starts])
+        loss = self.loss_fn(labels, logits)["summed"] / len(labels)
+        return {"accuracy": float((logits.argmax(-1) == labels).mean()), "loss": float(loss)}
+
+
+def _types(params: Any) -> Any:
+    """The types of params as AlgoPerf gives them: by their names, under names in lower case."""
+    kinds = {
+        "kernel": ParameterType.WEIGHT,
+        "bias": ParameterType.BIAS,
+        "scale": ParameterType.BATCH_NORM_SCALE,
+    }
+    return {
+        name.lower(): _types(part) if isinstance(part, dict) else kinds[name]
+        for name, part in params.items()
+    }
+
+
+class Evaluation(NamedTuple):
+    """What the runner has when it evaluates.
+
+    Attributes:
+      step: The number of steps taken.
+      before: Params and running statistics before `prepare_for_eval`.
+      after: The same after it: what is evaluated.
+    """
+
+    step: int
+    before: tuple[Any, Any]
+    after: tuple[Any, Any]
+
+
+def train_once(
+    submission: Any,
+    workload: Any,
+    batch_size: int,
+    steps: int,
+    evaluate_at: Any,
+    seed: int = 0,
+    evaluated: Callable[[Evaluation], None] = lambda evaluation: None,
+) -> tuple[Any, Any, Any]:
+    """Trains as AlgoPerf's runner does, with evaluations after given steps instead of seconds.
+
+    Returns:
+      The optimizer state, the params and the running statistics as they come out of the last call.
+    """
+    data_rng, opt_rng, model_rng, rng = jax.random.split(jax.random.key(seed), 4)
+    queue = workload._build_input_queue(data_rng, "train", None, batch_size)
+    params, model_state = workload.init_model_fn(model_rng)
+    optimizer_state = submission.init_optimizer_state(workload, params, model_state, None, opt_rng)
+    for global_step in range(steps):
+        select_rng, update_rng, prepare_rng = jax.random.split(
+            jax.random.fold_in(rng, global_step), 3
+        )
+        batch = submission.data_selection(
+            workload, queue, optimizer_state, params, model_state, None, global_step, select_rng
+        )
+        common = {
+            "workload": workload,
+            "current_params_types": workload.model_params_types,
+            "hyperparameters": None,
+            "loss_type": workload.loss_type,
+            "eval_results": [],
+        }
+        optimizer_state, params, model_state = submission.update_params(
+            current_param_container=params,
+            model_state=model_state,
+            batch=batch,
+            optimizer_state=optimizer_state,
+            global_step=global_step,
+            rng=update_rng,
+            train_state=types.MappingProxyType({}),
+            **common,
+        )
+        if global_step + 1 in evaluate_at:
+            del batch
+            before = params, model_state
+            optimizer_state, params, model_state = submission.prepare_for_eval(
+                current_param_container=params,
+                model_state=model_state,
+                optimizer_state=optimizer_state,
+                global_step=global_step + 1,
+                rng=prepare_rng,
+                **common,
+            )
+            evaluated(Evaluation(global_step + 1, before, (params, model_state)))
+    return optimizer_state, params, model_state
+
+
+NETWORKS = {
+    "mnist": ("mnist", lambda: MLP()),
+    "cifar10": ("cifar", lambda: CNN()),
+}
+
+
+def main() -> None:
+    """Trains on real images and prints what is measured at each evaluation."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", choices=NETWORKS, default="mnist", help="default: %(default)s")
+    add("--data-dir", metavar="DIR", help=f"default: {datasets.DATA_VARIABLE}")
+    add("--passes", type=positive_int, default=3, metavar="N", help="default: %(default)s")
+    add("--seed", type=int, default=0, help="default: %(default)s")
+    args = parser.parse_args()
+    submission = load_submission()
+    name, network = NETWORKS[args.data]
+    workload = Workload(network(), datasets.load_or_exit(parser, args))
+    size = submission.get_batch_size(name)
+    a_pass = -(-len(workload.data.train_y) // size)
+    steps = args.passes * a_pass
+
+    def show(evaluation: Evaluation) -> None:
+        (y, running), (x, recalibrated) = evaluation.before, evaluation.after
+        points = {"average": (x, recalibrated), "point of the gradient": (y, running)}
+        if running is not None:
+            points["average with running statistics"] = (x, running)
+        found = {point: workload.eval_model(*pair) for point, pair in points.items()}
+        shown = (f"{point} {m['accuracy']:.4f} ({m['loss']:.4f})" for point, m in found.items())
+        print(f"step {evaluation.step}:", ", ".join(shown), flush=True)
+
+    print(f"{args.data}, batches of {size}; accuracy and loss on the test images")
+    evaluate_at = {a_pass // 4, *range(a_pass, steps + 1, a_pass)}
+    train_once(submission, workload, size, steps, evaluate_at, args.seed, show)
+
+
+if __name__ == "__main__":
+    main()

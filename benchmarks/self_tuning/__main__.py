@@ -1,0 +1,109 @@
+"""Self-tuning: ``mu2_auto()`` and its peers, untouched, calibrated and tuned, task by task.
+
+    python -m benchmarks.self_tuning --minutes 60             # goes on where it was stopped
+    python -m benchmarks.self_tuning --task mlp_fashion --role tuned --peers adamw_cosine
+    python -m benchmarks.self_tuning --report                 # tables and pictures only
+    python -m benchmarks.self_tuning --frozen COMMIT          # confirmation, with mu2_auto
+
+Untouched means at the published default; tuned means the best of the grid on this task, and
+calibrated the one rate that is best on average over the development tasks, both chosen by the
+validation split with one seed. The test split is measured at the end of a run and chooses nothing.
+
+``mu2_auto`` is not run on a confirmation task unless ``--frozen`` names the commit that fixed its
+constants; the results keep that name. Every run is written into ``benchmarks/results/self_tuning``
+at once, in a file for each task, so several processes can work on different tasks.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from benchmarks.self_tuning import records, report, roles, runner
+from benchmarks.self_tuning.peers import AUTO, OURS, PEERS
+from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
+from benchmarks.self_tuning.tasks import TASKS
+from examples.cpu_layers import keep_freed_memory
+from examples.data import DATA_VARIABLE
+from examples.option_types import positive_float, positive_int
+
+SEEDS = 3
+
+
+def arguments(options: list[str] | None = None) -> argparse.Namespace:
+    """The options, checked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--task", nargs="+", choices=TASKS, metavar="NAME", help="default: all")
+    add("--side", choices=(DEVELOPMENT, CONFIRMATION), help="only the tasks of this side")
+    add("--role", nargs="+", choices=roles.ROLES, default=list(roles.ROLES), metavar="NAME")
+    add("--peers", nargs="+", choices=PEERS, metavar="NAME", help="default: all")
+    add("--seeds", type=positive_int, default=SEEDS, metavar="N", help="default: %(default)s")
+    add("--minutes", type=positive_float, help="start no run after so many; go on another time")
+    add("--data-dir", metavar="DIR", help=f"folder of the data; default: {DATA_VARIABLE}")
+    add("--out", type=Path, default=records.FOLDER, metavar="DIR", help="where results are")
+    add("--frozen", metavar="COMMIT", help="the commit that froze the constants of mu2_auto")
+    add("--again", nargs="+", default=(), choices=PEERS, metavar="NAME", help="forget their runs")
+    add("--report", action="store_true", help="run nothing")
+    args = parser.parse_args(options)
+    locked = any(TASKS[name].side == CONFIRMATION for name in args.task or ())
+    if args.frozen is None and locked and set(OURS) & set(args.peers or ()):
+        parser.error(f"{AUTO} on confirmation tasks needs --frozen COMMIT: its constants are fixed")
+    if args.frozen is not None and not _is_frozen(args.frozen):
+        parser.error(f"--frozen: mu2_optax/ is not as it was in the commit {args.frozen}")
+    names = args.task or TASKS
+    args.task = [name for name in names if args.side in (None, TASKS[name].side)]
+    args.peers = args.peers or list(PEERS)
+    return args
+
+
+def _is_frozen(commit: str) -> bool:
+    """Whether the library is still that of a commit."""
+    root = records.git("rev-parse", "--show-toplevel")
+    return records.git("-C", str(root), "diff", "--exit-code", commit, "--", "mu2_optax") == ""
+
+
+def allowed(name: str, peer: str, frozen: str | None) -> bool:
+    """The lock: nothing may be chosen on a confirmation task, so its result stays unknown."""
+    return peer not in OURS or TASKS[name].side != CONFIRMATION or frozen is not None
+
+
+def run(args: argparse.Namespace) -> bool:
+    """Runs what is missing; returns whether everything was run before time was over."""
+    deadline = args.minutes and time.monotonic() + 60 * args.minutes
+    info = records.made_by(args.frozen)
+    for name in args.task:
+        for peer in args.again:
+            if allowed(name, peer, args.frozen):
+                records.Records(args.out, name).drop(peer)
+    for name in args.task:
+        task, own = TASKS[name], records.Records(args.out, name)
+        for peer in (peer for peer in args.peers if allowed(name, peer, args.frozen)):
+            train = None
+            for role in args.role:
+                for cell in roles.wanted(role, name, peer, args.seeds, args.out):
+                    if deadline and time.monotonic() > deadline:
+                        return False
+                    data = runner.load(task, args.data_dir)
+                    train = train or runner.make_train(task, PEERS[peer].make, PEERS[peer].evaluate)
+                    start = time.perf_counter()
+                    found = runner.as_numbers(train(data, cell.rate, cell.seed))
+                    found["seconds"] = time.perf_counter() - start
+                    own.add(cell, found, info)
+                    print(name, *cell, f"{found[roles.VALIDATION]:.5g}", flush=True)
+    return True
+
+
+def main() -> None:
+    """Runs, and reports."""
+    args = arguments()
+    keep_freed_memory()
+    if not args.report:
+        finished = run(args)
+        print("finished" if finished else "stopped: go on with the same command")
+    report.write(args.out, args.seeds)
+
+
+if __name__ == "__main__":
+    main()

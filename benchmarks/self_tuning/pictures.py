@@ -1,0 +1,168 @@
+"""Pictures of the results: profiles, tasks, factors, and one for the front page."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.self_tuning.analysis import LONGEST, Results, behind, profile
+from benchmarks.self_tuning.goals import factor_margins, margins
+from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, REFERENCE, SPECTRAL
+from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
+from benchmarks.self_tuning.rows import ROLES, SIDES
+from benchmarks.self_tuning.task import DEVELOPMENT
+from benchmarks.self_tuning.tasks import TASKS, VARIANTS
+
+SHOWN = 0.1  # the colours end at 10 % behind
+EDGE = 0.3  # the front page's picture ends at 30 % behind
+# Who is on the front page: the optimizer, its role, its name there, its mark, and how far below
+# the line of its task it is drawn, so that marks at the same place are all seen.
+FRONT = (
+    ("prodigy_cosine", UNTOUCHED, "Prodigy with cosine, untouched", ("^", "#009E73", 7), 0.22),
+    (REFERENCE, UNTOUCHED, "AdamW with cosine, untouched", ("s", "#56B4E9", 7), -0.22),
+    (REFERENCE, CALIBRATED, "AdamW with cosine, calibrated", ("D", "#0072B2", 7), 0.0),
+    (SPECTRAL, UNTOUCHED, "mu2_auto(spectral=True), untouched", ("P", "#7B2D8B", 9), 0.0),
+    (AUTO, UNTOUCHED, "mu2_auto(), untouched", ("o", "#D55E00", 10), 0.0),
+)
+
+
+def draw(results: Results, folder: Path) -> None:
+    """Draws all pictures into a folder."""
+    draw_front(results, folder / "front.png")
+    draw_profiles(results, folder / "profiles.png")
+    draw_tasks(results, folder / "tasks.png")
+    draw_factors(results, folder / "factors.png")
+
+
+def front_points(results: Results, side: str) -> dict[str, list[float | None]]:
+    """How far each of ``FRONT`` is behind the best tuned peer, on the tasks of a side that have it.
+
+    None where an optimizer was not run.
+    """
+    found = {}
+    for name in margins(results, counted(side)):
+        best = results.figure(TUNED, name, str(results.best_tuned(name)))
+        figures = [results.figure(role, name, peer) for peer, role, *_ in FRONT]
+        assert best is not None  # or there would be no margin
+        found[name] = [f and behind(TASKS[name], f.mean, best.mean) for f in figures]
+    return found
+
+
+def draw_front(results: Results, file: Path) -> None:
+    """A row for each task, a mark for each of ``FRONT``; what is beyond the edge is drawn on it."""
+    points = {side: front_points(results, side) for side in SIDES}
+    sizes = [max(len(points[side]), 1) for side in SIDES]
+    figure = Figure(figsize=(6.4, 0.4 * sum(sizes) + 2.6), layout="constrained")
+    panels = figure.subplots(2, 1, sharex=True, height_ratios=sizes)
+    for side, axes in zip(SIDES, panels, strict=True):
+        found = points[side]
+        for number, (_, _, label, (mark, color, size), below) in enumerate(FRONT):
+            known = [(i + below, row[number]) for i, row in enumerate(found.values())]
+            places = [(i, 100 * float(np.clip(v, -EDGE, EDGE))) for i, v in known if v is not None]
+            y, x = np.reshape(places, (-1, 2)).T
+            axes.plot(x, y, mark, color=color, ms=size, mec="white", mew=0.6, label=label)
+        axes.axvline(0, color="black", lw=1)
+        kinds = [TASKS[name].kind.replace(" without", "\nwithout") for name in found]
+        axes.set_yticks(range(len(found)), kinds)
+        axes.set_ylim(max(len(found), 1) - 0.5, -0.5)
+        axes.set_title(f"{side} tasks: {len(found)} of {len(counted(side))}", fontsize=11)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[1].set_xlim(right=100 * EDGE + 1.5)
+    panels[1].set_xlabel(
+        "% behind the best tuned peer; left of 0: ahead of it\n"
+        f"(.0025 of accuracy is 1 %; {100 * EDGE:.0f} % and more are at the edge)"
+    )
+    entries = panels[0].get_legend_handles_labels()
+    figure.legend(
+        *(entry[::-1] for entry in entries), loc="outside upper center", ncols=2, frameon=False
+    )
+    figure.savefig(file, dpi=120)
+
+
+def _style(number: int, peer: str) -> dict[str, object]:
+    if peer in OURS:
+        style = "-" if peer == AUTO else "--"
+        return {"color": "black", "linestyle": style, "linewidth": 2.5, "zorder": 3}
+    return {"color": f"C{number % 10}", "linestyle": ("-", "--")[number // 10], "linewidth": 1.2}
+
+
+def draw_profiles(results: Results, file: Path) -> None:
+    """The share of the tasks done within τ times the steps of the quickest."""
+    figure = Figure(figsize=(11, 6.5), layout="constrained")
+    panels = figure.subplots(2, 3, sharex=True, sharey=True)
+    taus = np.linspace(1, LONGEST, 301)
+    entries = {}
+    for side, row in zip(SIDES, panels, strict=True):
+        for role, axes in zip(ROLES, row, strict=True):
+            names = results.scored(role, side)
+            times = results.ratios(role, names)
+            for number, peer in enumerate(PEERS):
+                if peer in times:
+                    shares = [profile(times[peer], tau) for tau in taus]
+                    (line,) = axes.step(taus, shares, where="post", **_style(number, peer))
+                    entries[PEERS[peer].title] = line
+            axes.set(title=f"{side}, {role}: {len(names)} tasks", xlim=(1, LONGEST), ylim=(0, 1.02))
+            axes.grid(alpha=0.3)
+        row[0].set_ylabel("share of the tasks")
+    for axes in panels[1]:
+        axes.set_xlabel("times the steps of the quickest")
+    if entries:
+        figure.legend(
+            entries.values(),
+            entries,
+            loc="outside lower center",
+            ncols=6,
+            fontsize=8,
+            frameon=False,
+        )
+    figure.savefig(file, dpi=110)
+
+
+def draw_tasks(results: Results, file: Path) -> None:
+    """How far each optimizer is behind the best tuned peer, task by task and role by role."""
+    names = [name for side in SIDES for name in counted(side)]
+    figure = Figure(figsize=(13, 9), layout="constrained")
+    panels = figure.subplots(1, 3, sharey=True)
+    image = None
+    for role, axes in zip(ROLES, panels, strict=True):
+        table = np.full((len(names), len(PEERS)), np.nan)
+        for i, name in enumerate(names):
+            peer = results.best_tuned(name)
+            best = results.figure(TUNED, name, peer) if peer else None
+            for j, other in enumerate(PEERS):
+                known = results.figure(role, name, other)
+                if best and known:
+                    table[i, j] = min(behind(TASKS[name], known.mean, best.mean), 9.99)
+        image = axes.imshow(table, cmap="RdYlGn_r", vmin=-SHOWN, vmax=SHOWN, aspect="auto")
+        for (i, j), value in np.ndenumerate(table):
+            if not np.isnan(value):
+                axes.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=5.5)
+        axes.set_xticks(range(len(PEERS)), [p.title for p in PEERS.values()], rotation=90, size=7)
+        axes.set_yticks(range(len(names)), names, size=7)
+        axes.axhline(len(counted(DEVELOPMENT)) - 0.5, color="black")
+        axes.set_title(role, fontsize=10)
+    figure.suptitle("% behind the best tuned peer (.0025 of accuracy is 1 %)", fontsize=11)
+    if image is not None:
+        figure.colorbar(image, ax=panels, shrink=0.5)
+    figure.savefig(file, dpi=130)
+
+
+def draw_factors(results: Results, file: Path) -> None:
+    """The factor of ``mu2_auto``, and batch sizes and horizons beside retuned peers."""
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for number, (name, found) in enumerate(factor_margins(results).items()):
+        known = {1.0: 0.0, **found}
+        factors = sorted(known)
+        values = [known[factor] for factor in factors]
+        left.plot(factors, values, label=name, marker=".", **_style(number, name))
+    left.set(xscale="log", xlabel="factor", ylabel="behind the factor 1", ylim=(-0.1, 0.2))
+    if left.lines:
+        left.legend(fontsize=6, ncols=2)
+    names = sorted({*VARIANTS, *(str(t.variant_of) for t in VARIANTS.values())})
+    behind_by = {name: 100 * mean for name, (mean, _) in margins(results, names).items()}
+    right.barh(list(behind_by), list(behind_by.values()), color="black")
+    right.axvline(3, color="C3", linestyle="--")
+    right.set_xlabel("mu2_auto, % behind the best retuned peer")
+    figure.savefig(file, dpi=110)

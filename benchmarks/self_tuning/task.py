@@ -1,0 +1,99 @@
+"""What a task is: data, and pure functions of params and data."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+DEVELOPMENT, CONFIRMATION = "development", "confirmation"
+VALIDATION, TEST = "validation", "test"
+
+
+class Functions(NamedTuple):
+    """A task's functions.
+
+    Attributes:
+      init: From a key to the first params.
+      draw: From (key, steps) to a tree whose leaves have what a batch is made of in each row.
+      batch: From such a row to the batch.
+      loss: Of (params, batch).
+      measure: Of (params, rows of the run, ``VALIDATION`` or ``TEST``), the metric of the task.
+      world: From a key to what is carried from step to step beside params; for reinforcement
+        learning, where batches depend on params.
+      collect: From (world, params, row) to a batch and the next world, in the place of ``batch``.
+    """
+
+    init: Callable[[Any], Any]
+    draw: Callable[[Any, int], Any]
+    batch: Callable[[Any], Any] | None
+    loss: Callable[[Any, Any], Any]
+    measure: Callable[[Any, Any, str], Any]
+    world: Callable[[Any], Any] = lambda key: ()
+    collect: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None
+
+
+class Task(NamedTuple):
+    """What is learnt, and how it is judged.
+
+    Attributes:
+      kind: What sort of problem it is.
+      side: ``DEVELOPMENT``, or ``CONFIRMATION`` for a task that no constant was chosen on.
+      metric: "accuracy", "loss", "error" or "return".
+      steps: How many, a multiple of 20.
+      load: From the folder of the data to a tree of arrays.
+      make: From these arrays, which may be tracers, to the functions.
+      variant_of: The task of which it is another batch size or horizon.
+      mean_of_run: Whether the mean over the points along the run is judged, not the last one.
+    """
+
+    kind: str
+    side: str
+    metric: str
+    steps: int
+    load: Callable[[str | None], Any]
+    make: Callable[[Any], Functions]
+    variant_of: str | None = None
+    mean_of_run: bool = False
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether the metric is an accuracy or a return."""
+        return self.metric in ("accuracy", "return")
+
+
+def split(arrays: tuple[np.ndarray, ...], validation: int, test: int) -> dict[str, Any]:
+    """Cuts the last rows off for validation and test; the rows are in a random order already."""
+    count = len(arrays[0]) - validation - test
+    return {
+        "train": tuple(a[:count] for a in arrays),
+        VALIDATION: tuple(a[count : count + validation] for a in arrays),
+        TEST: tuple(a[count + validation :] for a in arrays),
+    }
+
+
+def with_seeds(draw: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:
+    """Rows of (what ``draw`` gives, a key for the noise of that batch)."""
+
+    def draw_with_seeds(key: Any, steps: int) -> Any:
+        row_key, noise_key = jax.random.split(key)
+        return draw(row_key, steps), jax.random.split(noise_key, steps)
+
+    return draw_with_seeds
+
+
+def layers(key: Any, sizes: tuple[int, ...], gain: float = 1.0) -> list[dict[str, Any]]:
+    """Dense layers: normal weights of variance gain²/inputs, and biases of zero."""
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [
+        {"w": gain * m**-0.5 * jax.random.normal(k, (m, n)), "b": jnp.zeros(n)}
+        for k, m, n in zip(keys, sizes[:-1], sizes[1:], strict=True)
+    ]
+
+
+def apply_layers(params: Any, x: Any, activation: Callable[[Any], Any]) -> Any:
+    """Dense layers with an activation between them."""
+    for layer in params[:-1]:
+        x = activation(x @ layer["w"] + layer["b"])
+    return x @ params[-1]["w"] + params[-1]["b"]
