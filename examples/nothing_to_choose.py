@@ -1,15 +1,16 @@
 """A network trained with nothing to choose: no learning rate, no schedule, no momenta.
 
-    python -m examples.nothing_to_choose                  # digits, no download; 9 s
-    python -m examples.nothing_to_choose --data mnist     # one epoch; 19 s
+    python -m examples.nothing_to_choose                  # digits, no download; 12 s
+    python -m examples.nothing_to_choose --data mnist     # one epoch; 16 s
 
 Measured on a busy 2-core x86-64 CPU, no GPU, where most of the time is compiling: test accuracy
-0.9805 after 10 epochs of digits, and 0.9768 after one epoch of MNIST. This is an ordinary training
-loop of Flax NNX; two lines differ, the ones with ``again``, because the optimizer evaluates the
-gradient at a point of its own.
+0.9833 after 10 epochs of digits, and 0.9725 after one epoch of MNIST. This is an ordinary training
+loop of Flax NNX with ``mu2_auto()`` in the place of ``optax.adam(1e-3)``; one line is new, which
+takes the model at the average to be evaluated.
 """
 
 import argparse
+import sys
 import time
 
 import jax
@@ -17,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from tqdm import tqdm
 
 import mu2_optax
 import mu2_optax.nnx
@@ -49,9 +49,9 @@ def loss_fn(model: MLP, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
 
 @nnx.jit
 def train_step(model, optimizer, batch):
-    """One step; ``again`` lets the optimizer evaluate the gradient at its own point."""
-    loss, grads, again = mu2_optax.nnx.value_and_grad(loss_fn)(model, batch)
-    optimizer.update(model, grads, **again)
+    """One step, as with any optimizer."""
+    loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
+    optimizer.update(model, grads)
     return loss
 
 
@@ -88,18 +88,18 @@ def main():
     rng = np.random.default_rng(args.seed)
     per_epoch = len(data.train_x) // args.batch
     epochs = args.epochs or (10 if args.data == "digits" else 1)
-    with tqdm(total=epochs * per_epoch, unit="step") as progress:
-        for _ in range(epochs):
-            order = rng.permutation(len(data.train_x))[: per_epoch * args.batch]
-            for rows in order.reshape(per_epoch, args.batch):
-                batch = (jnp.asarray(data.train_x[rows]), jnp.asarray(data.train_y[rows]))
-                loss = train_step(model, optimizer, batch)
-                progress.update()
-            progress.set_postfix(loss=f"{float(loss):.4f}")
+    for epoch in range(1, epochs + 1):
+        order = rng.permutation(len(data.train_x))[: per_epoch * args.batch]
+        for rows in order.reshape(per_epoch, args.batch):
+            batch = (jnp.asarray(data.train_x[rows]), jnp.asarray(data.train_y[rows]))
+            loss = train_step(model, optimizer, batch)
+        rate = float(mu2_optax.found_rate(optimizer))
+        shown = f"epoch {epoch} of {epochs}: loss {float(loss):.4f}, learning rate found {rate:.2g}"
+        print(shown, file=sys.stderr)
 
-    share = float(accuracy(model, jnp.asarray(data.test_x), jnp.asarray(data.test_y)))
+    average = mu2_optax.nnx.eval_model(model, optimizer)
+    share = float(accuracy(average, jnp.asarray(data.test_x), jnp.asarray(data.test_y)))
     seconds = time.perf_counter() - start
-    rate = float(optimizer.opt_state.inner_state.rate[...])
     print(f"test accuracy: {share:.4f}  learning rate found: {rate:.2g}  ({seconds:.0f} s)")
 
 
