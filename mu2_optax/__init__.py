@@ -59,9 +59,9 @@ from mu2_optax._projections import onto_l2_ball as onto_l2_ball
 from mu2_optax._projections import per_tensor as per_tensor
 from mu2_optax._projections import projected as projected
 from mu2_optax._same_sample import accumulate as accumulate
-from mu2_optax._same_sample import bind as bind
 from mu2_optax._same_sample import grad_pair as grad_pair
 from mu2_optax._same_sample import value_and_grad as value_and_grad
+from mu2_optax._same_sample import with_extra_args as with_extra_args
 from mu2_optax._weights import Seen as Seen
 from mu2_optax._weights import Weight as Weight
 

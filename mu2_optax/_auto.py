@@ -49,8 +49,8 @@ def mu2_auto(
         hardly matters, because the distance grows; more than 3 counts as 3, because a longer first
         step would wreck a network.
       spectral: True, or which matrices: their steps are orthogonal matrices, as in Muon, instead of
-        :math:`g_t/s_t`. Worth it for transformers and recurrent networks; worse on dense networks
-        for images.
+        :math:`g_t/s_t`. The better choice for most networks, dense ones included, at the price of
+        more products of matrices in a step.
       weight_decay: λ: decoupled decay of w, times the learning rate, as in AdamW; any size is
         stable.
       mask: Which leaves decay: a tree of booleans like params, or a function from params to one.

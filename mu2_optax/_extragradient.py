@@ -86,7 +86,8 @@ def mu2_extra_sgd(
 
     Args:
       learning_rate: η, a number or a schedule.
-      momentum: α, β and γ.
+      momentum: α, β and γ. This default and that of ``weighted_steps`` are the theorem's; those of
+        :func:`mu2_sgd` are the experiments', which the paper has of Algorithm 1 alone.
       projection: A function from tree to tree that projects w and y onto the set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorem) or η.
       part: The part of the batch to take the gradients at :math:`\hat x_t` and :math:`x_t` on; see

@@ -12,16 +12,17 @@ from mu2_optax._masks import Mask, marks_of
 
 
 def freeze(
-    inner: optax.GradientTransformation, mask: Mask
+    inner: optax.GradientTransformation, freeze_mask: Mask
 ) -> optax.GradientTransformationExtraArgs:
     r"""Holds a part of the params fixed, and optimizes the rest as if there were nothing else.
 
     .. math:: \min_u f(u, v; z), \qquad x = (u, v)
 
-    Here v is the frozen part, where ``mask`` is True, and u the rest. ``inner`` sees u alone: its
-    state, its projection and its norms are of u, and every gradient it asks for is :math:`\nabla_u
-    f(\cdot, v; z)`. The call stays the same: params, grads and ``grad_fn`` are those of the whole
-    tree. (``optax.selective_transform`` would hide the frozen part from ``grad_fn`` too.)
+    Here v is the frozen part, where ``freeze_mask`` is True, and u the rest. ``inner`` sees u
+    alone: its state, its projection and its norms are of u, and every gradient it asks for is
+    :math:`\nabla_u f(\cdot, v; z)`. The call stays the same: params, grads and ``grad_fn`` are
+    those of the whole tree. (``optax.selective_transform`` would hide the frozen part from
+    ``grad_fn`` too.)
 
     The frozen part must really stay fixed: the gradient at the previous point is taken with its
     present values. For parts that different optimizers move, put ``optax.partition`` inside
@@ -29,8 +30,8 @@ def freeze(
 
     Args:
       inner: Any optimizer.
-      mask: Which leaves are frozen, as for ``optax.freeze``: a tree of booleans like params (or
-        like an upper part of it), or a function from params to one.
+      freeze_mask: Which leaves are frozen, as in ``optax.selective_transform``: a tree of booleans
+        like params (or like an upper part of it), or a function from params to one.
 
     Returns:
       A transform with the state of ``inner``, in which frozen leaves are None.
@@ -56,12 +57,12 @@ def freeze(
         check_params(params)
         if not jax.tree.leaves(params):  # the placeholder of `optax.tree.map_params`
             return inner.init(params)
-        return inner.init(_rest(params, _frozen(mask, params)))
+        return inner.init(_rest(params, _frozen(freeze_mask, params)))
 
     def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
         check_params(params)
         check_gradient("grads", updates, params)
-        frozen = _frozen(mask, params)
+        frozen = _frozen(freeze_mask, params)
         grad_fn, prev_grads = extra_args.get("grad_fn"), extra_args.get("prev_grads")
         if callable(grad_fn):
             extra_args["grad_fn"] = lambda u, batch: _rest(
@@ -80,11 +81,11 @@ def freeze(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _frozen(mask: Mask, params: Any) -> list[bool]:
+def _frozen(freeze_mask: Mask, params: Any) -> list[bool]:
     """Whether each leaf of params is frozen."""
-    frozen = marks_of("mask", mask, params)
+    frozen = marks_of("freeze_mask", freeze_mask, params)
     if all(frozen):
-        raise ValueError("`mask` must leave something to train, got True for every leaf.")
+        raise ValueError("`freeze_mask` must leave something to train, got True for every leaf.")
     return frozen
 
 

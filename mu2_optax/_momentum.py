@@ -86,7 +86,7 @@ def linear_momentum(
     Args:
       offset: o. The theorems use 1, the experiments 0 and the authors' code −1, which gives the
         initial point no weight in the average.
-      beta: Another β, such as :func:`measured_beta`.
+      beta: Another β than this one, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -126,7 +126,7 @@ def uniform_momentum(*, beta: ScalarOrSchedule | Weight | None = None) -> Double
     .. math:: \alpha_t = 1, \qquad \beta_t = \gamma_t = 1/t
 
     Args:
-      beta: Another β, such as :func:`measured_beta`.
+      beta: Another β than this one, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -151,7 +151,7 @@ def polynomial_momentum(
     Args:
       power: p ≥ 0. 0 is :func:`uniform_momentum` and 1 is :func:`linear_momentum`; larger powers
         forget the first iterates faster.
-      beta: Another β, such as :func:`measured_beta`.
+      beta: Another β than this one, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -204,7 +204,7 @@ def fixed_momentum(
 
 
 def weighted_momentum(
-    alpha: Schedule, beta: ScalarOrSchedule | Weight | None = None
+    alpha: Schedule, *, beta: ScalarOrSchedule | Weight | None = None
 ) -> DoubleMomentum:
     r"""Averaging for any step weights :math:`\alpha_t`, such as warm-up weights.
 
@@ -216,7 +216,7 @@ def weighted_momentum(
 
     Args:
       alpha: A schedule of weights that are not negative.
-      beta: β, a number or a schedule; 1/t if it is not given.
+      beta: Another β than 1/t, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.

@@ -16,7 +16,6 @@ from mu2_optax._checks import (
     check_state,
     check_stored,
     check_transform,
-    check_unit_interval,
 )
 from mu2_optax._corrected import CorrectedMomentumState, estimate_of
 from mu2_optax._inner import warn_of_momentum
@@ -75,8 +74,6 @@ def mu2(
     *,
     projection: Projection | None = None,
     weighted_steps: bool = False,
-    weight_decay: ScalarOrSchedule | None = None,
-    mask: Any = None,
     part: Part | None = None,
     lean: bool = False,
     state_dtype: Any = None,
@@ -85,7 +82,7 @@ def mu2(
 
     .. math::
       d_t &= g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1}) \\
-      w_{t+1} &= \Pi(w_t + [\alpha_t]\,\text{inner}(d_t, w_t) - \lambda_t w_t) \\
+      w_{t+1} &= \Pi(w_t + [\alpha_t]\,\text{inner}(d_t, w_t)) \\
       x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t)
 
     Here :math:`x` is ``params``, :math:`g_t = \nabla f(x_t; z_t)` is the gradient that is given to
@@ -94,18 +91,14 @@ def mu2(
 
     The averaging is a momentum, so ``inner`` should have none of its own: for Adam use
     :func:`mu2_adam`, which leaves its first moment out. There is a warning if ``inner`` visibly has
-    one. docs/wrappers.md lists which optimizers of Optax are suitable.
+    one. docs/wrappers.md lists which optimizers of Optax are suitable. A weight decay goes inside
+    ``inner`` too, which sees w as its params: ``optax.adamw(1e-3, b1=0.0, weight_decay=0.1)``.
 
     Args:
       inner: An Optax optimizer with its learning rate and without momentum; it moves w.
       momentum: α, β and γ; see the presets of :class:`DoubleMomentum`.
       projection: A function from tree to tree that projects w onto the set.
       weighted_steps: Whether the step is multiplied by :math:`\alpha_t`, as in the theorems.
-      weight_decay: λ in [0, 1], a number or a schedule: the share of w (not of params) that each
-        step takes away. It is *not* multiplied by the learning rate, which only ``inner`` knows:
-        for the λ of :func:`mu2_sgd` or ``optax.adamw`` pass ``learning_rate * λ``.
-      mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
-        default.
       part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
       lean: Whether to store w and d alone, which takes the memory of Adam. Every step then recovers
         the last point, :math:`x_{t-1} = x_t + \tfrac{\gamma_t}{1 - \gamma_t}(x_t - w_t)`, up to
@@ -137,13 +130,8 @@ def mu2(
     """
     check_transform("inner", inner)
     check_momentum(momentum)
-    check_mask(mask, weight_decay)
     warn_of_momentum(inner)
     inner = _weighted(inner, momentum, weighted_steps)
-    if weight_decay is not None:
-        check_unit_interval("weight_decay", weight_decay)
-        shrink = _negative(weight_decay)
-        inner = optax.chain(inner, optax.add_decayed_weights(shrink, mask))
     return double_momentum("mu2", inner, momentum, projection, part, lean, state_dtype)
 
 
@@ -203,8 +191,8 @@ def mu2_sgd(
 
     Args:
       learning_rate: η, a number or a schedule.
-      momentum: α, β and γ. :func:`fixed_momentum` suits deep networks, :func:`linear_momentum`
-        convex losses on a compact set.
+      momentum: α, β and γ. :func:`fixed_momentum`, the paper's for deep networks, or
+        :func:`linear_momentum`, its choice for convex losses on a compact set.
       projection: A function from tree to tree that projects w onto the set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorems, where η is of the
         order of 1/T: :func:`mu2_optax.theory.max_learning_rate`) or η (the experiments).
@@ -368,8 +356,3 @@ def _weighted(
         return inner
     alpha = functools.partial(weight_at, momentum.alpha)
     return optax.chain(inner, optax.scale_by_schedule(alpha))
-
-
-def _negative(value: ScalarOrSchedule) -> ScalarOrSchedule:
-    """Minus a number, or minus a schedule."""
-    return (lambda count: -value(count)) if callable(value) else -value

@@ -288,14 +288,16 @@ def grad_pair(
     return pair
 
 
-def bind(tx: optax.GradientTransformation, **extra_args: Any) -> optax.GradientTransformation:
+def with_extra_args(
+    inner: optax.GradientTransformation, **extra_args: Any
+) -> optax.GradientTransformation:
     """Gives a transform its extra args, so that ``update`` needs none.
 
     For wrappers that do not pass extra args on, such as ``optax.lookahead``. Inside a jitted step,
-    bind in the step itself: ``batch`` is then an ordinary traced value.
+    call it in the step itself: ``batch`` is then an ordinary traced value.
 
     Args:
-      tx: Any Optax transform.
+      inner: Any Optax transform.
       **extra_args: What its ``update`` takes, such as ``grad_fn`` and ``batch``.
 
     Returns:
@@ -304,17 +306,17 @@ def bind(tx: optax.GradientTransformation, **extra_args: Any) -> optax.GradientT
     Examples:
       >>> import jax, jax.numpy as jnp, mu2_optax
       >>> grad_fn = jax.grad(lambda x, z: (x - z) ** 2)
-      >>> tx = mu2_optax.bind(mu2_optax.mu2_sgd(0.1), grad_fn=grad_fn, batch=3.0)
+      >>> tx = mu2_optax.with_extra_args(mu2_optax.mu2_sgd(0.1), grad_fn=grad_fn, batch=3.0)
       >>> params = jnp.array(1.0)
       >>> updates, state = tx.update(grad_fn(params, 3.0), tx.init(params), params)
     """
-    check_transform("tx", tx)
-    update = optax.with_extra_args_support(tx).update
+    check_transform("inner", inner)
+    update = optax.with_extra_args_support(inner).update
 
     def bound(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         return update(updates, state, params, **extra_args)
 
-    return optax.GradientTransformation(tx.init, bound)
+    return optax.GradientTransformation(inner.init, bound)
 
 
 def scan_microbatches(evaluate: Evaluate, carried: Any, batches: Any) -> tuple[Any, Any, Any]:

@@ -97,10 +97,10 @@ def test_prev_grads_serve_as_well_as_grad_fn():
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        ({"matrix": True}, r"`mask` must be a tree of booleans like params"),
-        ({"matrix": True, "rest": [False], "more": True}, r"`mask` must be a tree of booleans"),
-        ({"matrix": 1, "rest": [False]}, r"`mask` must hold the booleans True and"),
-        (True, r"`mask` must leave something to train"),
+        ({"matrix": True}, r"`freeze_mask` must be a tree of booleans like params"),
+        ({"matrix": True, "rest": [False], "more": True}, r"`freeze_mask` must be a tree of"),
+        ({"matrix": 1, "rest": [False]}, r"`freeze_mask` must hold the booleans True and"),
+        (True, r"`freeze_mask` must leave something to train"),
     ],
 )
 def test_masks_that_do_not_fit_are_refused(mask, message):

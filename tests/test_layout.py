@@ -21,12 +21,12 @@ PUBLIC = {
     "mu2_optax": """
         AnytimeState CheckedState CorrectedMomentumState DistanceRateState DoubleMomentum ErrorBar
         Mu2ExtraState Mu2State MultiStepsState RejectNonfiniteState Seen UnitDirectionsState Weight
-        accumulate anytime anytime_sgd bind checked corrected_momentum distance_rate error_bar
+        accumulate anytime anytime_sgd checked corrected_momentum distance_rate error_bar
         eval_params fixed_momentum found_rate frank_wolfe freeze grad_in_parts grad_pair
         linear_momentum measured_beta mu2 mu2_adam mu2_adamw mu2_auto mu2_extra_sgd
         mu2_frank_wolfe mu2_sgd multi_steps noise_scale onto_l2_ball per_tensor
         polynomial_momentum projected reject_nonfinite storm uniform_momentum unit_directions
-        value_and_grad weighted_momentum with_error_bar
+        value_and_grad weighted_momentum with_error_bar with_extra_args
     """,
     "mu2_optax.lmo": """
         Oracle check_oracle l1_ball l2_ball linf_ball per_tensor simplex spectral_ball

@@ -8,7 +8,7 @@ import pytest
 from problems import batch_grad, grad_fn, join, loss, run, samples, split, x64
 
 import mu2_optax
-from mu2_optax import accumulate, bind, corrected_momentum, mu2_sgd, reject_nonfinite
+from mu2_optax import accumulate, corrected_momentum, mu2_sgd, reject_nonfinite, with_extra_args
 
 ZS = samples(64, seed=3).astype(np.float32)
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3], np.float32)
@@ -258,13 +258,13 @@ def test_bind_makes_lookahead_work():
 
     @jax.jit
     def step(params, state, z):
-        wrapped = optax.lookahead(bind(tx, grad_fn=grad_fn, batch=z), 3, 1.0)
+        wrapped = optax.lookahead(with_extra_args(tx, grad_fn=grad_fn, batch=z), 3, 1.0)
         grads = grad_fn(params.fast, z)
         updates, state = wrapped.update(grads, state, params)
         return optax.apply_updates(params, updates), state
 
     look = optax.LookaheadParams.init_synced(params)
-    state = optax.lookahead(bind(tx, grad_fn=grad_fn, batch=ZS[0]), 3, 1.0).init(look)
+    state = optax.lookahead(with_extra_args(tx, grad_fn=grad_fn, batch=ZS[0]), 3, 1.0).init(look)
     for z in jnp.array(ZS[:9]):
         look, state = step(look, state, z)
     # With a slow step of 1, the slow params are the fast ones at every third step.

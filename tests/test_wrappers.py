@@ -15,7 +15,7 @@ import pytest
 from problems import run
 
 import mu2_optax
-from mu2_optax import bind, freeze, mu2, mu2_sgd, multi_steps, onto_l2_ball
+from mu2_optax import freeze, mu2, mu2_sgd, multi_steps, onto_l2_ball, with_extra_args
 
 PAGE = (pathlib.Path(__file__).parent.parent / "docs" / "wrappers.md").read_text()
 NAMESPACES = (optax, optax.contrib, optax.transforms)
@@ -457,7 +457,7 @@ def bound_step(wrap):
 
     @jax.jit
     def step(params, state):
-        tx = wrap(bind(mu2_sgd(0.1), grad_fn=grad_fn, batch=()))
+        tx = wrap(with_extra_args(mu2_sgd(0.1), grad_fn=grad_fn, batch=()))
         at = getattr(params, "fast", params)
         updates, state = tx.update(grad_fn(at, ()), state, params)
         return optax.apply_updates(params, updates), state
@@ -470,7 +470,7 @@ def test_lookahead_works_with_bind_unless_it_resets(reset_state):
     """With a slow step of 1 the slow params are the fast ones; a reset would restart w at x."""
     wrap = lambda tx: optax.lookahead(tx, 5, 1.0, reset_state=reset_state)
     params = optax.LookaheadParams.init_synced(START)
-    state = wrap(bind(mu2_sgd(0.1))).init(params)
+    state = wrap(with_extra_args(mu2_sgd(0.1))).init(params)
     step = bound_step(wrap)
     for _ in range(20):
         params, state = step(params, state)
@@ -479,9 +479,12 @@ def test_lookahead_works_with_bind_unless_it_resets(reset_state):
     assert (float(off) > 0.1) if reset_state else (float(off) < 1e-5)
 
 
-def test_split_real_and_imaginary_works_with_bind_and_is_not_needed():
+def test_split_real_and_imaginary_works_with_extra_args_and_is_not_needed():
     wrap = optax.contrib.split_real_and_imaginary
-    params, state = START, wrap(bind(mu2_sgd(0.1), grad_fn=grad_fn, batch=())).init(START)
+    params, state = (
+        START,
+        wrap(with_extra_args(mu2_sgd(0.1), grad_fn=grad_fn, batch=())).init(START),
+    )
     step = bound_step(wrap)
     for _ in range(20):
         params, state = step(params, state)
