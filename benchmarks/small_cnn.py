@@ -56,7 +56,7 @@ def train_step(state: Any, batch: Any) -> tuple[Any, jax.Array]:
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["label"])
         return losses.mean(), updates["batch_stats"]
 
-    evaluate = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)
+    evaluate = mu2_optax.value_and_grad(loss_fn, has_aux=True)
     (loss, batch_stats), grads, again = evaluate(state.params)
     return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again), loss
 

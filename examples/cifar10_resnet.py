@@ -100,7 +100,7 @@ def train_step(state, images, labels, key):
     """One step on an augmented batch."""
     images = augment(jax.random.fold_in(key, state.step), images)
     loss_fn = make_loss(state.apply_fn, state.batch_stats, images, labels)
-    evaluate = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)
+    evaluate = mu2_optax.value_and_grad(loss_fn, has_aux=True)
     (loss, batch_stats), grads, again = evaluate(state.params)
     return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again), loss
 

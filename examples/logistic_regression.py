@@ -55,7 +55,7 @@ def make_loss(apply, images, labels):
 def train_step(state, images, labels):
     """One step; ``again`` lets the optimizer evaluate the gradient at its other point."""
     loss_fn = make_loss(state.apply_fn, images, labels)
-    loss, grads, again = mu2_optax.linen.value_and_grad(loss_fn)(state.params)
+    loss, grads, again = mu2_optax.value_and_grad(loss_fn)(state.params)
     return state.apply_gradients(grads=grads, **again), loss
 
 

@@ -1,16 +1,14 @@
 """Adam with double momentum: averaging takes the place of Adam's first moment."""
 
-from typing import Any
-
 import optax
+from jax.typing import DTypeLike
 
-from mu2_optax._batches import Part
 from mu2_optax._checks import check_rate
+from mu2_optax._double_momentum import Mu2State, double_momentum
+from mu2_optax._masks import Mask
 from mu2_optax._momentum import DoubleMomentum, fixed_momentum
-from mu2_optax._optimizers import Mu2State, double_momentum
 from mu2_optax._projections import Projection
-from mu2_optax._types import Transform
-from mu2_optax._weights import Scalar, ScalarOrSchedule
+from mu2_optax._types import Scalar, ScalarOrSchedule, Transform
 
 
 def mu2_adam(
@@ -20,9 +18,8 @@ def mu2_adam(
     b2: Scalar = 0.999,
     eps: Scalar = 1e-8,
     projection: Projection | None = None,
-    part: Part | None = None,
     lean: bool = False,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> Transform[Mu2State]:
     r"""Double momentum around Adam without its first moment; two gradients a step.
 
@@ -43,7 +40,6 @@ def mu2_adam(
       b2: The decay of the second moment.
       eps: Added to the root of the second moment.
       projection: A function from tree to tree that projects w onto the set.
-      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
       lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
@@ -68,7 +64,7 @@ def mu2_adam(
     """
     check_rate("learning_rate", learning_rate)
     inner = optax.chain(_second_moment(b2, eps), optax.scale_by_learning_rate(learning_rate))
-    return double_momentum("mu2_adam", inner, momentum, projection, part, lean, state_dtype)
+    return double_momentum("mu2_adam", inner, momentum, projection, lean, state_dtype)
 
 
 def mu2_adamw(
@@ -78,11 +74,10 @@ def mu2_adamw(
     b2: Scalar = 0.999,
     eps: Scalar = 1e-8,
     weight_decay: ScalarOrSchedule = 1e-4,
-    mask: Any = None,
+    mask: Mask | None = None,
     projection: Projection | None = None,
-    part: Part | None = None,
     lean: bool = False,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> Transform[Mu2State]:
     r""":func:`mu2_adam` with decoupled weight decay, at w.
 
@@ -98,7 +93,6 @@ def mu2_adamw(
       weight_decay: λ, a number or a schedule; as in ``optax.adamw`` it is multiplied by η.
       mask: Which leaves decay, as in ``optax.adamw``: a tree of booleans or a function of params.
       projection: A function from tree to tree that projects w onto the set.
-      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
       lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
@@ -121,7 +115,7 @@ def mu2_adamw(
         optax.add_decayed_weights(weight_decay, mask),
         optax.scale_by_learning_rate(learning_rate),
     )
-    return double_momentum("mu2_adamw", inner, momentum, projection, part, lean, state_dtype)
+    return double_momentum("mu2_adamw", inner, momentum, projection, lean, state_dtype)
 
 
 def _second_moment(b2: Scalar, eps: Scalar) -> optax.GradientTransformation:

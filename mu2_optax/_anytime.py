@@ -5,18 +5,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import DTypeLike
 
-from mu2_optax._checks import (
-    check_below_one,
+from mu2_optax._checks import check_below_one, check_transform
+from mu2_optax._projections import Projection, as_projection
+from mu2_optax._tree_checks import (
     check_gradient,
     check_inner_state,
     check_like,
     check_params,
     check_state,
     check_stored,
-    check_transform,
 )
-from mu2_optax._projections import Projection, as_projection
 from mu2_optax._trees import (
     add,
     cast_like,
@@ -27,8 +27,8 @@ from mu2_optax._trees import (
     stored_copy,
     widened,
 )
-from mu2_optax._types import Transform, Tree
-from mu2_optax._weights import Scalar, ScalarOrSchedule, Weight, as_weight, check_weight
+from mu2_optax._types import Params, Scalar, ScalarOrSchedule, Transform, Tree, Updates
+from mu2_optax._weights import Weight, as_weight, check_weight
 
 
 class AnytimeState(NamedTuple):
@@ -59,7 +59,7 @@ def anytime(
     *,
     ahead: Scalar = 0.0,
     projection: Projection | None = None,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> Transform[AnytimeState]:
     r"""Moves an iterate w with ``inner``, and the params to the running average x of the iterates.
 
@@ -113,7 +113,7 @@ def anytime(
     gamma = as_weight(gamma)
     project = as_projection(projection)
 
-    def init(params: Any) -> AnytimeState:
+    def init(params: Params) -> AnytimeState:
         check_params(params)
         t = jnp.zeros([], jnp.int32)
         w = stored_copy(params, state_dtype)
@@ -123,8 +123,8 @@ def anytime(
         return AnytimeState(t, w, inner.init(w), x, memory, share)
 
     def update(
-        updates: Any, state: AnytimeState, params: Any = None, **extra_args: Any
-    ) -> tuple[Any, AnytimeState]:
+        updates: Updates, state: AnytimeState, params: Params = None, **extra_args: Any
+    ) -> tuple[Updates, AnytimeState]:
         check_params(params)
         check_state(state, AnytimeState)
         check_stored(params, state.w)
@@ -148,7 +148,7 @@ def anytime(
 
 
 def averaged(
-    params: Any,
+    params: Params,
     stored: Any,
     w: Any,
     gamma: jax.Array,

@@ -1,6 +1,6 @@
 """Nothing to choose: a learning rate that is found on the way, inside anytime averaging."""
 
-from typing import Any
+from jax.typing import DTypeLike
 
 from mu2_optax._anytime import AnytimeState, anytime
 from mu2_optax._directions import MOMENTUM, unit_directions
@@ -8,20 +8,19 @@ from mu2_optax._distance_rate import distance_rate
 from mu2_optax._masks import Mask
 from mu2_optax._momentum import linear_momentum
 from mu2_optax._projections import Projection
-from mu2_optax._types import Transform
-from mu2_optax._weights import ScalarOrSchedule
+from mu2_optax._types import Scalar, ScalarOrSchedule, Transform
 
 _AHEAD = 0.3
 
 
 def mu2_auto(
     *,
-    factor: Any = 1.0,
+    factor: Scalar = 1.0,
     spectral: Mask = False,
     weight_decay: ScalarOrSchedule | None = None,
     mask: Mask | None = None,
     projection: Projection | None = None,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> Transform[AnytimeState]:
     r"""Nothing to choose: no learning rate, no schedule, no momenta; one gradient a step.
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jax
-
-from mu2_optax._trees import add, cast_like, widened
+from mu2_optax._trees import add, mean_like, widened
 
 
 def mean_over(statistics: Callable[[Any], Any], batches: Iterable[Any]) -> Any:
@@ -20,7 +18,7 @@ def mean_over(statistics: Callable[[Any], Any], batches: Iterable[Any]) -> Any:
             "`batches` must hold at least one batch, got none; pass a list, or a new iterator if "
             "this one is used up."
         )
-    return cast_like(jax.tree.map(lambda s: s / count, total), found)
+    return mean_like(found, total, count)
 
 
 def check_batch_norms_ran(updated: Sequence[bool]) -> None:

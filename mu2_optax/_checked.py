@@ -10,20 +10,17 @@ import numpy as np
 import optax
 from jax.experimental import checkify
 
-from mu2_optax._batches import PartOfBatch
 from mu2_optax._checks import (
     check_callable,
-    check_gradient,
-    check_params,
     check_positive,
-    check_state,
     check_transform,
 )
+from mu2_optax._double_momentum import Mu2State
 from mu2_optax._find import find_all
-from mu2_optax._optimizers import Mu2State
-from mu2_optax._same_sample import GradFn, gradient_at
+from mu2_optax._same_sample import gradient_at
+from mu2_optax._tree_checks import check_gradient, check_params, check_state
 from mu2_optax._trees import copied_like, norm, widened
-from mu2_optax._types import Transform, Tree
+from mu2_optax._types import Batch, GradFn, Params, Transform, Tree, Updates
 
 _CHANGED = (
     "`grads` must be `grad_fn(params, batch)`, got gradients that differ from it by {off} of its "
@@ -101,29 +98,23 @@ def checked(
         check_callable("report", report, "print")
     inner = optax.with_extra_args_support(inner)
 
-    def init(params: Any) -> CheckedState:
+    def init(params: Params) -> CheckedState:
         state = inner.init(params)
         left = jax.tree.map(lambda p: jnp.array(p, copy=True), params) if _lean(state) else None
         return CheckedState(left, state)
 
     def update(
-        updates: Any,
+        updates: Updates,
         state: CheckedState,
-        params: Any = None,
+        params: Params = None,
         *,
         grad_fn: GradFn | None = None,
-        batch: Any = None,
+        batch: Batch = None,
         **extra_args: Any,
-    ) -> tuple[Any, CheckedState]:
+    ) -> tuple[Updates, CheckedState]:
         check_params(params)
         check_state(state, CheckedState)
         check_gradient("grads", updates, params)
-        if isinstance(batch, PartOfBatch):
-            raise ValueError(
-                "`checked` evaluates the gradient of the whole batch again, got a part of one; "
-                "leave `part` out of `value_and_grad` or `grad_in_parts` for the trial run, or "
-                "give it to the optimizer."
-            )
         again = gradient_at(params, params, grad_fn, batch, "checked")
         _check(_CHANGED, updates, again, tolerance, report)
         if state.params is not None:

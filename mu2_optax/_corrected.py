@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import DTypeLike
 
-from mu2_optax._batches import Part, PartOfBatch, check_part
-from mu2_optax._checks import check_gradient, check_params, check_state, check_stored
 from mu2_optax._measured import total_error
-from mu2_optax._part import check_no_part, on_part, whole_from_part
-from mu2_optax._same_sample import GradFn, gradient_at
+from mu2_optax._part import GradOnPart
+from mu2_optax._same_sample import gradient_at
 from mu2_optax._sharding import check_reduced
+from mu2_optax._tree_checks import check_gradient, check_params, check_state, check_stored
 from mu2_optax._trees import (
     add,
     after,
@@ -22,8 +22,8 @@ from mu2_optax._trees import (
     stored_zeros,
     widened,
 )
-from mu2_optax._types import Tree
-from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_weight, check_weight
+from mu2_optax._types import Batch, GradFn, Params, ScalarOrSchedule, Tree, Updates
+from mu2_optax._weights import Seen, Weight, as_weight, check_weight
 
 
 class CorrectedMomentumState(NamedTuple):
@@ -48,7 +48,7 @@ class CorrectedMomentumState(NamedTuple):
 
 
 def corrected_momentum(
-    beta: ScalarOrSchedule | Weight, *, part: Part | None = None, state_dtype: Any = None
+    beta: ScalarOrSchedule | Weight, *, state_dtype: DTypeLike | None = None
 ) -> optax.GradientTransformationExtraArgs:
     r"""Turns gradients into STORM's estimate, whose error shrinks as the steps do.
 
@@ -58,15 +58,8 @@ def corrected_momentum(
     :math:`\tilde g_{t-1} = \nabla f(x_{t-1}; z_t)` is the gradient at the previous params on the
     *same* sample: ``grad_fn(state.x, batch)``, or ``prev_grads`` if that is given.
 
-    The change of the gradient between two nearby points has little noise, so that a part S of the
-    batch B may be enough for it:
-
-    .. math:: d_t = \beta_t\,g_t(B) + (1 - \beta_t)\,
-      \bigl(d_{t-1} + \nabla f(x_t; S) - \nabla f(x_{t-1}; S)\bigr)
-
-    It costs 1 + 2|S|/|B| gradients a step, and stays unbiased; the smoothness variance
-    :math:`\sigma_L^2` of its bound is that of S, |B|/|S| times as large.
-    :func:`grad_in_parts` makes it 1 + |S|/|B|.
+    It costs two gradients a step, or little more than one if the previous gradient is taken on a
+    part of the batch: see :func:`grad_in_parts`.
 
     Whatever changes a gradient (clipping, weight decay) must come after this transform or be a part
     of ``grad_fn``; before it, the previous gradient would not get the same change, and the
@@ -75,10 +68,6 @@ def corrected_momentum(
     Args:
       beta: β in [0, 1], a number or a schedule. 1 is the plain gradient; towards 0, more of the
         past is kept.
-      part: S as a share in (0, 1] of the leading axis of every array of the batch (its first
-        samples; arrays without axes, such as a key, belong to all of them), or as a function from
-        batch to sub-batch. The gradient of a batch must be the *mean* over its samples: for a sum,
-        S would account for only |S|/|B| of the change. The whole batch by default.
       state_dtype: The dtype of d, and of the iterate in optimizers that average. By default that of
         the params, but at least float32: in bfloat16 each step adds a rounding error of up to 0.4
         %, which fades only at the rate β. x is never narrower than the params, because the
@@ -104,21 +93,17 @@ def corrected_momentum(
       Cutkosky and Orabona, `Momentum-Based Variance Reduction in Non-Convex SGD
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
-    return estimate_of("corrected_momentum", beta, part, state_dtype)
+    return estimate_of("corrected_momentum", beta, state_dtype)
 
 
 def estimate_of(
-    optimizer: str,
-    beta: ScalarOrSchedule | Weight,
-    part: Part | None = None,
-    state_dtype: Any = None,
+    optimizer: str, beta: ScalarOrSchedule | Weight, state_dtype: DTypeLike | None = None
 ) -> optax.GradientTransformationExtraArgs:
     """:func:`corrected_momentum` inside an optimizer; errors name ``optimizer``."""
     check_weight("beta", beta)
-    check_part("part", part)
     beta = as_weight(beta)
 
-    def init(params: Any) -> CorrectedMomentumState:
+    def init(params: Params) -> CorrectedMomentumState:
         check_params(params)
         return CorrectedMomentumState(
             t=jnp.zeros([], jnp.int32),
@@ -128,15 +113,15 @@ def estimate_of(
         )
 
     def update(
-        updates: Any,
+        updates: Updates,
         state: CorrectedMomentumState,
-        params: Any = None,
+        params: Params = None,
         *,
         grad_fn: GradFn | None = None,
-        batch: Any = None,
-        prev_grads: Any = None,
+        batch: Batch = None,
+        prev_grads: Updates = None,
         **extra_args: Any,
-    ) -> tuple[Any, CorrectedMomentumState]:
+    ) -> tuple[Updates, CorrectedMomentumState]:
         del extra_args
         check_params(params)
         check_state(state, CorrectedMomentumState)
@@ -147,7 +132,6 @@ def estimate_of(
             check_reduced(updates, prev_grads)
         else:
             check_gradient("prev_grads", prev_grads, params)
-            check_no_part(part)
             seen = Seen(updates, prev_grads, state.d)
         forgotten, memory = beta.step(state.beta_memory, state.t, seen)
         d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
@@ -161,24 +145,20 @@ def estimate_of(
         )
 
     def gradients_seen(
-        updates: Any, state: CorrectedMomentumState, params: Any, grad_fn: Any, batch: Any
+        updates: Updates, state: CorrectedMomentumState, params: Params, grad_fn: Any, batch: Batch
     ) -> tuple[Seen, Any]:
         """What β sees, and the gradient of the whole batch at the previous point."""
-        batch = on_part(part, batch, params, grad_fn, optimizer)
-        in_part = isinstance(batch, PartOfBatch)
-        sample = batch.sample if in_part else batch
-        before = gradient_at(state.x, params, grad_fn, sample, optimizer)
-        if not in_part:
+        if not isinstance(grad_fn, GradOnPart) or grad_fn.share is None:
+            before = gradient_at(state.x, params, grad_fn, batch, optimizer)
             return Seen(updates, before, state.d), before
-        prev_grads = whole_from_part(updates, batch.grads, before)
-        if batch.share is None:
-            return Seen(updates, prev_grads, state.d), prev_grads
-        return Seen(batch.grads, before, state.d, batch.share), prev_grads
+        before = gradient_at(state.x, params, grad_fn.on_part, batch, optimizer)
+        seen = Seen(grad_fn.here_like(before), before, state.d, grad_fn.share)
+        return seen, grad_fn.of_whole(before)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def carried_correction(t: jax.Array, beta: jax.Array, d: Any, prev_grads: Any) -> Any:
+def carried_correction(t: jax.Array, beta: jax.Array, d: Any, prev_grads: Updates) -> Any:
     r"""What is carried over to a new estimate: :math:`(1 - \beta_t)(d_{t-1} - \tilde g_{t-1})`.
 
     Nothing in the first step, where there is no estimate yet.

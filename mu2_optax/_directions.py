@@ -11,6 +11,7 @@ from mu2_optax._masks import Mask, marks_of
 from mu2_optax._newton_schulz import newton_schulz
 from mu2_optax._sharding import left_to_partitioner
 from mu2_optax._trees import inverse_or_zero, leaves_like
+from mu2_optax._types import Params, Updates
 
 _DECAY = 0.999
 _LEAST = 1e-36  # the least square of a gradient that is not zero
@@ -98,7 +99,7 @@ def unit_directions(
             "matrices, which do not keep the direction of the gradient; leave one of them out."
         )
 
-    def init(params: Any) -> UnitDirectionsState:
+    def init(params: Params) -> UnitDirectionsState:
         marks = _matrices(spectral, params)
         t = jnp.zeros([], jnp.int32)
         if together:
@@ -112,8 +113,8 @@ def unit_directions(
         return UnitDirectionsState(t, jax.tree.unflatten(structure, zeros), momentum)
 
     def update(
-        updates: Any, state: UnitDirectionsState, params: Any = None
-    ) -> tuple[Any, UnitDirectionsState]:
+        updates: Updates, state: UnitDirectionsState, params: Params = None
+    ) -> tuple[Updates, UnitDirectionsState]:
         del params
         t = optax.safe_increment(state.t)
         weight = (1 - _DECAY) / (1 - jnp.asarray(_DECAY, float) ** t)
@@ -157,8 +158,8 @@ def _by_coordinate(g: jax.Array, r: jax.Array, weight: jax.Array) -> tuple[jax.A
 
 
 def _scaled_together(
-    updates: Any, t: jax.Array, r: jax.Array, weight: jax.Array
-) -> tuple[Any, UnitDirectionsState]:
+    updates: Updates, t: jax.Array, r: jax.Array, weight: jax.Array
+) -> tuple[Updates, UnitDirectionsState]:
     """The directions of the gradient as one vector, with one inverse root mean square."""
     size = max(sum(jnp.size(leaf) for leaf in jax.tree.leaves(updates)), 1)
     norm = (optax.tree.norm(updates) / size**0.5).astype(float)
@@ -186,7 +187,7 @@ def _orthogonal_factor(x: jax.Array) -> jax.Array:
     return newton_schulz(x, _POLYNOMIAL, _ROUNDS)
 
 
-def _matrices(spectral: Mask, params: Any) -> list[bool]:
+def _matrices(spectral: Mask, params: Params) -> list[bool]:
     """For each leaf, whether its steps are orthogonal."""
     leaves = jax.tree.leaves(params)
     if isinstance(spectral, bool | np.bool_):

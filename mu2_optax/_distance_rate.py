@@ -8,20 +8,18 @@ import optax
 
 from mu2_optax._checks import (
     check_below_one,
-    check_gradient,
     check_mask,
-    check_params,
     check_positive,
     check_rate,
     check_single,
-    check_state,
     check_transform,
 )
 from mu2_optax._masks import Mask, marks_of
 from mu2_optax._sample import sampled
+from mu2_optax._tree_checks import check_gradient, check_params, check_state
 from mu2_optax._trees import cast_like, inverse_or_zero, widened
-from mu2_optax._types import Transform
-from mu2_optax._weights import ScalarOrSchedule, as_schedule, weight_at
+from mu2_optax._types import Params, Scalar, ScalarOrSchedule, Transform, Updates
+from mu2_optax._weights import as_schedule, weight_at
 
 _FIRST, _MOST = 1e-1, 1e6  # the first and the largest distance, in units of the params' size
 _LARGEST_FIRST = 0.3  # whatever the factor: a first step beyond that wrecks networks
@@ -52,7 +50,7 @@ class DistanceRateState(NamedTuple):
 def distance_rate(
     inner: optax.GradientTransformation,
     *,
-    factor: Any = 1.0,
+    factor: Scalar = 1.0,
     momentum: float = 0.0,
     weight_decay: ScalarOrSchedule | None = None,
     mask: Mask | None = None,
@@ -121,7 +119,7 @@ def distance_rate(
     inner = optax.with_extra_args_support(inner)
     spread = (1 + momentum) / (1 - momentum)  # of a walk on noise, relative to one without momentum
 
-    def init(params: Any) -> DistanceRateState:
+    def init(params: Params) -> DistanceRateState:
         check_params(params)
         wide = widened(params)
         size = _typical_size(wide)
@@ -136,8 +134,8 @@ def distance_rate(
         )
 
     def update(
-        updates: Any, state: DistanceRateState, params: Any = None, **extra_args: Any
-    ) -> tuple[Any, DistanceRateState]:
+        updates: Updates, state: DistanceRateState, params: Params = None, **extra_args: Any
+    ) -> tuple[Updates, DistanceRateState]:
         check_params(params)
         check_state(state, DistanceRateState)
         check_gradient("grads", updates, params)
@@ -179,7 +177,7 @@ def _moves(
     return jax.tree.unflatten(structure, moves)
 
 
-def _typical_size(params: Any) -> jax.Array:
+def _typical_size(params: Params) -> jax.Array:
     """The geometric mean over all coordinates of the root mean square of their tensor.
 
     Tensors that are zero do not count, nor do numbers that are not finite, and one very large

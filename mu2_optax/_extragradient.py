@@ -5,17 +5,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import DTypeLike
 
 from mu2_optax._anytime import averaged
-from mu2_optax._batches import Part, check_part, check_share, two_parts
-from mu2_optax._checks import check_gradient, check_params, check_rate, check_state, check_stored
+from mu2_optax._batches import check_share, split_batch
+from mu2_optax._checks import check_rate
 from mu2_optax._corrected import carried_correction
 from mu2_optax._measured import total_error
 from mu2_optax._momentum import DoubleMomentum, check_momentum, linear_momentum
-from mu2_optax._part import gradient_elsewhere, on_part
+from mu2_optax._part import GradOnPart
 from mu2_optax._projections import Projection, as_projection
-from mu2_optax._same_sample import GradFn, gradient_at
+from mu2_optax._same_sample import gradient_at
 from mu2_optax._sharding import check_reduced
+from mu2_optax._tree_checks import check_gradient, check_params, check_state, check_stored
 from mu2_optax._trees import (
     add,
     cast_like,
@@ -25,8 +27,8 @@ from mu2_optax._trees import (
     stored_zeros,
     widened,
 )
-from mu2_optax._types import Transform, Tree
-from mu2_optax._weights import ScalarOrSchedule, Seen, as_schedule, as_weight, weight_at
+from mu2_optax._types import Batch, GradFn, Params, ScalarOrSchedule, Transform, Tree, Updates
+from mu2_optax._weights import Seen, as_schedule, as_weight, weight_at
 
 
 class Mu2ExtraState(NamedTuple):
@@ -61,9 +63,8 @@ def mu2_extra_sgd(
     *,
     projection: Projection | None = None,
     weighted_steps: bool = True,
-    part: Part | None = None,
     hint: float | None = None,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> Transform[Mu2ExtraState]:
     r"""μ²-ExtraSGD, the paper's Algorithm 2: accelerated, three gradients a step.
 
@@ -90,14 +91,11 @@ def mu2_extra_sgd(
         :func:`mu2_sgd` are the experiments', which the paper has of Algorithm 1 alone.
       projection: A function from tree to tree that projects w and y onto the set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorem) or η.
-      part: The part of the batch to take the gradients at :math:`\hat x_t` and :math:`x_t` on; see
-        :func:`corrected_momentum`. The rest of the batch enters through ``updates``: :math:`\nabla
-        f(x; S) + \nabla f(x_{t-1}; B) - \nabla f(x_{t-1}; S)`.
-      hint: None for the paper's algorithm. A share h in (0, 1) of the batch: then :math:`\hat d_t`
-        is taken on these samples alone, the first ones, and the change from :math:`x_{t-1}` to
-        :math:`x_t` on others (on the rest, or on the ``part`` of the rest), so that :math:`x_t`
-        does not depend on them, and d has no bias. A step still costs 3 gradients, and 1 + 2h +
-        2s(1 − h) with a part s.
+      hint: None for the paper's algorithm. A share in (0, 1) of the samples: then :math:`\hat d_t`
+        is taken on these alone, the first ones, and the change from :math:`x_{t-1}` to :math:`x_t`
+        on the others, so that :math:`x_t` does not depend on them, and d has no bias. A step still
+        costs 3 gradients. With a part S of the batch (:func:`grad_in_parts`) it is a share of S,
+        and a step costs 1 + 2|S|/|B| gradients with and without it.
       state_dtype: The dtype of y and d; see :func:`corrected_momentum`.
 
     Returns:
@@ -120,14 +118,13 @@ def mu2_extra_sgd(
     """
     check_rate("learning_rate", learning_rate)
     check_momentum(momentum)
-    check_part("part", part)
     if hint is not None:
         check_share("hint", hint)
     eta = as_schedule(learning_rate)
     beta, gamma = as_weight(momentum.beta), as_weight(momentum.gamma)
     project = as_projection(projection)
 
-    def init(params: Any) -> Mu2ExtraState:
+    def init(params: Params) -> Mu2ExtraState:
         check_params(params)
         return Mu2ExtraState(
             t=jnp.zeros([], jnp.int32),
@@ -139,25 +136,22 @@ def mu2_extra_sgd(
         )
 
     def update(
-        updates: Any,
+        updates: Updates,
         state: Mu2ExtraState,
-        params: Any = None,
+        params: Params = None,
         *,
         grad_fn: GradFn | None = None,
-        batch: Any = None,
+        batch: Batch = None,
         **extra_args: Any,
-    ) -> tuple[Any, Mu2ExtraState]:
+    ) -> tuple[Updates, Mu2ExtraState]:
         del extra_args
         check_params(params)
         check_state(state, Mu2ExtraState)
         check_stored(params, state.y)
         check_gradient("grads", updates, params)
 
-        def evaluated(part: Part | None, batch: Any) -> Any:
-            return on_part(part, batch, params, grad_fn, "mu2_extra_sgd")
-
-        def gradient(point: Any, batch: Any) -> Any:
-            there = gradient_elsewhere(updates, point, params, grad_fn, batch, "mu2_extra_sgd")
+        def gradient(point: Any, grad_fn: GradFn | None, batch: Batch) -> Any:
+            there = gradient_at(point, params, grad_fn, batch, "mu2_extra_sgd")
             check_reduced(updates, there)
             return widened(there)
 
@@ -171,21 +165,23 @@ def mu2_extra_sgd(
         to_hint, _ = averaged(params, state.x, y, share)
         x_hat = optax.apply_updates(params, to_hint)
         if hint is None or batch is None:
-            batch = evaluated(part, batch)
-            seen = Seen(gradient(x_hat, batch), updates, state.d)
+            seen = Seen(gradient(x_hat, grad_fn, batch), updates, state.d)
         else:
-            own, rest = two_parts("hint", hint, batch)
-            before = evaluated(None, own).grads
-            g_hat = gradient_at(x_hat, params, grad_fn, own.sample, "mu2_extra_sgd")
-            seen = Seen(widened(g_hat), before, state.d, own.share)
-            batch = evaluated(part, rest.sample) if part else evaluated(None, rest)
+            own, batch, of_samples = split_batch("hint", hint, batch)
+            _check_rest(hint, of_samples)
+            on_part: Any = grad_fn
+            if isinstance(grad_fn, GradOnPart):
+                on_part, of_samples = grad_fn.on_part, of_samples * (grad_fn.share or 1.0)
+            before = gradient(params, on_part, own)
+            seen = Seen(gradient(x_hat, on_part, own), before, state.d, of_samples)
+            grad_fn = GradOnPart(on_part, updates, gradient(params, on_part, batch), None)
         forgotten, beta_memory = beta.step(state.beta_memory, count, seen)
         d_hat = add(seen.grads, carried_correction(count, forgotten, state.d, seen.prev_grads))
         w = project(optax.tree.sub(y, scaled(step, d_hat)))
         move, x = averaged(params, state.x, w, share)
         x_next = optax.apply_updates(params, move)
         carried = carried_correction(count, forgotten, state.d, updates)
-        d = add(gradient(x_next, batch), carried)
+        d = add(gradient(x_next, grad_fn, batch), carried)
         y = project(optax.tree.sub(y, scaled(step, d)))
 
         return move, Mu2ExtraState(
@@ -198,3 +194,12 @@ def mu2_extra_sgd(
         )
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _check_rest(hint: float, share: float) -> None:
+    """Requires that a hint leaves samples for the estimate."""
+    if share == 1:
+        raise ValueError(
+            f"`hint` must leave at least one sample to the rest, got {hint:g} of a batch too small "
+            "for that; take a smaller share or a larger batch."
+        )

@@ -45,7 +45,7 @@ def find(state: Any, kinds: Any, what: str, remedy: str) -> Any:
     return _plain(found[0])
 
 
-def _plain(tree: Any) -> Any:
+def _plain(tree: Tree) -> Any:
     """A tree with plain arrays for Flax's variables; if it has any, Flax is loaded already."""
     nnx = sys.modules.get("flax.nnx")
     return tree if nnx is None else nnx.as_pure(tree)

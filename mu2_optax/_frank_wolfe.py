@@ -3,13 +3,14 @@
 from typing import Any
 
 import optax
+from jax.typing import DTypeLike
 
-from mu2_optax._batches import Part
-from mu2_optax._checks import check_callable, check_gradient, check_params
+from mu2_optax._checks import check_callable
+from mu2_optax._double_momentum import Mu2State, double_momentum
 from mu2_optax._momentum import DoubleMomentum, linear_momentum
-from mu2_optax._optimizers import Mu2State, double_momentum
+from mu2_optax._tree_checks import check_gradient, check_params
 from mu2_optax._trees import cast_like, widened
-from mu2_optax._types import Transform
+from mu2_optax._types import Params, Transform, Updates
 from mu2_optax.lmo._oracle import Oracle, checked_oracle
 
 
@@ -49,12 +50,12 @@ def frank_wolfe(lmo: Oracle) -> optax.GradientTransformationExtraArgs:
     check_callable("lmo", lmo, "mu2_optax.lmo.l2_ball(1.0)")
     oracle = checked_oracle(lmo)
 
-    def init(params: Any) -> optax.EmptyState:
+    def init(params: Params) -> optax.EmptyState:
         check_params(params)
         return optax.EmptyState()
 
     def update(
-        updates: Any, state: optax.EmptyState, params: Any = None, **extra_args: Any
+        updates: Updates, state: optax.EmptyState, params: Params = None, **extra_args: Any
     ) -> tuple[Any, optax.EmptyState]:
         del extra_args
         check_params(params)
@@ -69,9 +70,8 @@ def mu2_frank_wolfe(
     lmo: Oracle,
     momentum: DoubleMomentum = linear_momentum(offset=1),
     *,
-    part: Part | None = None,
     lean: bool = False,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> Transform[Mu2State]:
     r"""Frank-Wolfe along the corrected momentum: μ² without a learning rate.
 
@@ -89,7 +89,6 @@ def mu2_frank_wolfe(
     Args:
       lmo: A linear minimization oracle such as those of :mod:`mu2_optax.lmo`.
       momentum: α, β and γ; the default is that of the theorem.
-      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
       lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
@@ -120,4 +119,4 @@ def mu2_frank_wolfe(
       <https://arxiv.org/abs/1910.04322>`_, AISTATS 2020, for a close relative
     """
     inner = frank_wolfe(lmo)
-    return double_momentum("mu2_frank_wolfe", inner, momentum, None, part, lean, state_dtype)
+    return double_momentum("mu2_frank_wolfe", inner, momentum, None, lean, state_dtype)

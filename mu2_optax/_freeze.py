@@ -3,12 +3,13 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import optax
 
-from mu2_optax._batches import PartOfBatch
-from mu2_optax._checks import check_gradient, check_like, check_params, check_transform
+from mu2_optax._checks import check_transform
 from mu2_optax._masks import Mask, marks_of
+from mu2_optax._part import in_other_params
+from mu2_optax._tree_checks import check_gradient, check_like, check_params
+from mu2_optax._types import Params, Tree, Updates
 
 
 def freeze(
@@ -53,35 +54,34 @@ def freeze(
     check_transform("inner", inner)
     inner = optax.with_extra_args_support(inner)
 
-    def init(params: Any) -> Any:
+    def init(params: Params) -> Any:
         check_params(params)
         if not jax.tree.leaves(params):  # the placeholder of `optax.tree.map_params`
             return inner.init(params)
         return inner.init(_rest(params, _frozen(freeze_mask, params)))
 
-    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
+    def update(
+        updates: Updates, state: Any, params: Params = None, **extra_args: Any
+    ) -> tuple[Any, Any]:
         check_params(params)
         check_gradient("grads", updates, params)
         frozen = _frozen(freeze_mask, params)
         grad_fn, prev_grads = extra_args.get("grad_fn"), extra_args.get("prev_grads")
         if callable(grad_fn):
-            extra_args["grad_fn"] = lambda u, batch: _rest(
-                grad_fn(_whole(u, params, frozen), batch), frozen
+            extra_args["grad_fn"] = in_other_params(
+                grad_fn, lambda u: _whole(u, params, frozen), lambda grads: _rest(grads, frozen)
             )
         if prev_grads is not None:
             check_gradient("prev_grads", prev_grads, params)
             extra_args["prev_grads"] = _rest(prev_grads, frozen)
-        batch = extra_args.get("batch")
-        if isinstance(batch, PartOfBatch) and batch.grads is not None:
-            extra_args["batch"] = batch._replace(grads=_rest(batch.grads, frozen))
         grads, u = _rest(updates, frozen), _rest(params, frozen)
         move, state = inner.update(grads, state, u, **extra_args)
-        return _whole(move, jax.tree.map(jnp.zeros_like, params), frozen), state
+        return _whole(move, optax.tree.zeros_like(params), frozen), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _frozen(freeze_mask: Mask, params: Any) -> list[bool]:
+def _frozen(freeze_mask: Mask, params: Params) -> list[bool]:
     """Whether each leaf of params is frozen."""
     frozen = marks_of("freeze_mask", freeze_mask, params)
     if all(frozen):
@@ -89,14 +89,14 @@ def _frozen(freeze_mask: Mask, params: Any) -> list[bool]:
     return frozen
 
 
-def _rest(tree: Any, frozen: list[bool]) -> Any:
+def _rest(tree: Tree, frozen: list[bool]) -> Any:
     """The tree without its frozen leaves, which become None."""
     leaves, structure = jax.tree.flatten(tree)
     rest = [None if hide else leaf for leaf, hide in zip(leaves, frozen, strict=True)]
     return jax.tree.unflatten(structure, rest)
 
 
-def _whole(rest: Any, tree: Any, frozen: list[bool]) -> Any:
+def _whole(rest: Any, tree: Tree, frozen: list[bool]) -> Any:
     """The tree with ``rest`` in the places that are not frozen."""
     check_like("the part that is trained", rest, _rest(tree, frozen), "The mask must not change.")
     moved = iter(jax.tree.leaves(rest))

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_integer, check_state, check_transform
+from mu2_optax._checks import check_integer, check_transform
+from mu2_optax._tree_checks import check_state
 from mu2_optax._trees import gathered
-from mu2_optax._types import Transform
+from mu2_optax._types import Params, Transform, Updates
 
 
 class RejectNonfiniteState(NamedTuple):
@@ -56,16 +57,16 @@ def reject_nonfinite(
     check_integer("max_consecutive", max_consecutive, 0, "use a large one to go on rejecting.")
     inner = optax.with_extra_args_support(inner)
 
-    def init(params: Any) -> RejectNonfiniteState:
+    def init(params: Params) -> RejectNonfiniteState:
         zero = jnp.zeros([], jnp.int32)
         return RejectNonfiniteState(zero, jnp.copy(zero), inner.init(params))
 
     def update(
-        updates: Any, state: RejectNonfiniteState, params: Any = None, **extra_args: Any
-    ) -> tuple[Any, RejectNonfiniteState]:
+        updates: Updates, state: RejectNonfiniteState, params: Params = None, **extra_args: Any
+    ) -> tuple[Updates, RejectNonfiniteState]:
         check_state(state, RejectNonfiniteState)
         new_updates, new_inner = inner.update(updates, state.inner_state, params, **extra_args)
-        stand_still = jax.tree.map(jnp.zeros_like, new_updates)
+        stand_still = optax.tree.zeros_like(new_updates)
         old, new = (stand_still, state.inner_state), (new_updates, new_inner)
         broken = jnp.any(gathered(_stopped_being_finite(old, new)))
         exhausted = state.consecutive >= max_consecutive

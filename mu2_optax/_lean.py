@@ -7,10 +7,11 @@ import jax.numpy as jnp
 
 from mu2_optax._momentum import DoubleMomentum
 from mu2_optax._trees import refined, widened
+from mu2_optax._types import Params
 from mu2_optax._weights import Weight
 
 
-def last_point(params: Any, stored: Any, w: Any, gamma: jax.Array) -> Any:
+def last_point(params: Params, stored: Any, w: Any, gamma: jax.Array) -> Any:
     r"""The point before the last step of an average.
 
     .. math:: x_{t-1} = \frac{x_t - \gamma_t w_t}{1 - \gamma_t}

@@ -1,18 +1,18 @@
 """Masks: which leaves of the params are meant."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 import numpy as np
 
-from mu2_optax._types import Tree
+from mu2_optax._types import Params, Tree
 
 Mask: TypeAlias = Tree | Callable[[Tree], Tree]
 """A tree of booleans like params, or like an upper part of it; or a function from params to one."""
 
 
-def marks_of(name: str, mask: Mask, params: Any) -> list[bool]:
+def marks_of(name: str, mask: Mask, params: Params) -> list[bool]:
     """The boolean of each leaf of params; errors call the mask ``name``."""
     marks = mask(params) if callable(mask) else mask
     try:

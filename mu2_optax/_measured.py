@@ -14,7 +14,8 @@ import optax
 
 from mu2_optax._checks import check_unit_interval
 from mu2_optax._trees import gathered, widened
-from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_schedule, weight_at
+from mu2_optax._types import Params, ScalarOrSchedule, Tree
+from mu2_optax._weights import Seen, Weight, as_schedule, weight_at
 
 _RECENT = 10  # steps over which the size of the innovations is averaged, to see a jump
 _LONG = 100  # steps over which the noise of one batch is averaged
@@ -54,7 +55,7 @@ class _Measured:
 
     beta: Any = None
 
-    def first(self, params: Any) -> ErrorMemory:
+    def first(self, params: Params) -> ErrorMemory:
         return ErrorMemory(jnp.zeros((3, len(jax.tree.leaves(params))), float))
 
     def step(
@@ -101,7 +102,7 @@ class _Measured:
         return beta, ErrorMemory(jnp.where(first, _started(memory.roots, nu), roots))
 
 
-def _sizes(tree: Any, inverse: jax.Array, first: jax.Array) -> jax.Array:
+def _sizes(tree: Tree, inverse: jax.Array, first: jax.Array) -> jax.Array:
     """The squared norm of each leaf times ``inverse``; in the first step, its sum of magnitudes.
 
     That sum is the unit of the second step, so that no gradient is too large or small to be

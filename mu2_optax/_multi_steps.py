@@ -6,22 +6,20 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import (
+from mu2_optax._checks import check_iterations, check_transform
+from mu2_optax._corrected import CorrectedMomentumState
+from mu2_optax._extragradient import Mu2ExtraState
+from mu2_optax._find import find_all
+from mu2_optax._same_sample import gradient_at
+from mu2_optax._tree_checks import (
     check_gradient,
-    check_iterations,
     check_like,
     check_params,
     check_state,
     check_stored,
-    check_transform,
 )
-from mu2_optax._corrected import CorrectedMomentumState
-from mu2_optax._extragradient import Mu2ExtraState
-from mu2_optax._find import find_all
-from mu2_optax._part import gradient_elsewhere, on_part
-from mu2_optax._same_sample import GradFn
-from mu2_optax._trees import add, cast_like, stored_zeros, widened
-from mu2_optax._types import Transform, Tree
+from mu2_optax._trees import add, mean_like, stored_zeros, widened
+from mu2_optax._types import Batch, GradFn, Params, Transform, Tree, Updates
 
 
 class MultiStepsState(NamedTuple):
@@ -50,17 +48,13 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
     Each call brings the gradient at params on its own microbatch, and evaluates that batch once
     more at the previous point. The first k − 1 updates are zero; the last is the step of ``inner``
     on the two means, which is that of the k microbatches as one, if they are equally large.
-    ``optax.MultiSteps`` around these optimizers is silently wrong: it evaluates ``grad_fn`` on the
-    last microbatch alone. Where all microbatches are at hand in one call, use :func:`accumulate`,
-    which needs no further memory.
+    :func:`accumulate` says which of the ways to add up microbatches to use when.
 
     Args:
       inner: An optimizer with at most one :func:`corrected_momentum` in it, such as
         :func:`mu2_sgd`; a plain Optax optimizer too, such as :func:`mu2_auto`. Not
         :func:`mu2_extra_sgd`, whose third point depends on the mean of the whole step. To train a
-        part of the params, put :func:`freeze` around the result. ``inner`` must not have a
-        ``part``: take a part of each microbatch with :func:`grad_in_parts`, or with the ``part`` of
-        :func:`value_and_grad`.
+        part of the params, put :func:`freeze` around the result.
       every: k, the number of calls for each step.
 
     Returns:
@@ -85,7 +79,7 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
     check_iterations("every", every)
     inner = optax.with_extra_args_support(inner)
 
-    def init(params: Any) -> MultiStepsState:
+    def init(params: Params) -> MultiStepsState:
         check_params(params)
         inner_state = inner.init(params)
         corrected = _corrected(inner_state)
@@ -100,15 +94,15 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
         )
 
     def update(
-        updates: Any,
+        updates: Updates,
         state: MultiStepsState,
-        params: Any = None,
+        params: Params = None,
         *,
         grad_fn: GradFn | None = None,
-        batch: Any = None,
-        prev_grads: Any = None,
+        batch: Batch = None,
+        prev_grads: Updates = None,
         **extra_args: Any,
-    ) -> tuple[Any, MultiStepsState]:
+    ) -> tuple[Updates, MultiStepsState]:
         check_params(params)
         check_state(state, MultiStepsState)
         check_stored(params, state.grads)
@@ -118,26 +112,27 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
         sums = None
         if corrected is not None:
             if prev_grads is None:
-                batch = on_part(None, batch, params, grad_fn, "multi_steps")
-                prev_grads = gradient_elsewhere(
-                    updates, corrected.x, params, grad_fn, batch, "multi_steps"
-                )
+                prev_grads = gradient_at(corrected.x, params, grad_fn, batch, "multi_steps")
             else:
                 check_gradient("prev_grads", prev_grads, params)
             sums = add(state.prev_grads, widened(prev_grads))
 
-        def wait() -> tuple[Any, MultiStepsState]:
+        def wait() -> tuple[Updates, MultiStepsState]:
             calls = optax.safe_increment(state.calls)
-            return _zeros(params), MultiStepsState(calls, grads, sums, state.inner_state)
+            return optax.tree.zeros_like(params), MultiStepsState(
+                calls, grads, sums, state.inner_state
+            )
 
-        def step() -> tuple[Any, MultiStepsState]:
-            g = _mean(grads, every, params)
-            more = {} if sums is None else {"prev_grads": _mean(sums, every, params)}
+        def step() -> tuple[Updates, MultiStepsState]:
+            g = mean_like(params, grads, every)
+            more = {} if sums is None else {"prev_grads": mean_like(params, sums, every)}
             move, inner_state = inner.update(
                 g, state.inner_state, params, grad_fn=_no_gradient, batch=(), **more, **extra_args
             )
             calls = jnp.zeros_like(state.calls)
-            return move, MultiStepsState(calls, _zeros(grads), _zeros(sums), inner_state)
+            return move, MultiStepsState(
+                calls, optax.tree.zeros_like(grads), optax.tree.zeros_like(sums), inner_state
+            )
 
         return jax.lax.cond(state.calls + 1 == every, step, wait)
 
@@ -164,18 +159,10 @@ def _corrected(state: Any) -> CorrectedMomentumState | None:
     )
 
 
-def _no_gradient(params: Any, batch: Any) -> Any:
+def _no_gradient(params: Params, batch: Batch) -> Any:
     """The gradient that ``inner`` must not ask for: the batches of the earlier calls are gone."""
     raise ValueError(
         "`inner` must need no gradient besides those of corrected momentum, got an optimizer that "
         "takes one more; use `accumulate`, with all microbatches in one call (and put `checked` "
         "around `multi_steps`)."
     )
-
-
-def _mean(total: Any, count: int, params: Any) -> Any:
-    return cast_like(jax.tree.map(lambda s: s / count, total), params)
-
-
-def _zeros(tree: Any) -> Any:
-    return jax.tree.map(jnp.zeros_like, tree)

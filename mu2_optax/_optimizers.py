@@ -1,71 +1,20 @@
 """The optimizers, as compositions of corrected momentum and anytime averaging."""
 
 import functools
-from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import optax
+from jax.typing import DTypeLike
 
 from mu2_optax._anytime import AnytimeState, anytime
-from mu2_optax._batches import Part
-from mu2_optax._checks import (
-    check_mask,
-    check_params,
-    check_rate,
-    check_state,
-    check_stored,
-    check_transform,
-)
-from mu2_optax._corrected import CorrectedMomentumState, estimate_of
+from mu2_optax._checks import check_mask, check_rate, check_transform
+from mu2_optax._corrected import estimate_of
+from mu2_optax._double_momentum import Mu2State, double_momentum
 from mu2_optax._inner import warn_of_momentum
-from mu2_optax._lean import check_lean, check_lean_state, last_point
+from mu2_optax._masks import Mask
 from mu2_optax._momentum import DoubleMomentum, check_momentum, fixed_momentum
 from mu2_optax._projections import Projection, projected
-from mu2_optax._types import Transform, Tree
-from mu2_optax._weights import ScalarOrSchedule, Weight, as_weight, weight_at
-
-
-class Mu2State(NamedTuple):
-    """State of :func:`mu2`: the states of its two mechanisms, with the paper's letters.
-
-    Attributes:
-      corrected: The state of the corrected momentum; its x is None in a lean state.
-      averaged: The state of the averaging.
-      gamma: The last γ, in a lean state; otherwise None.
-    """
-
-    corrected: CorrectedMomentumState
-    averaged: AnytimeState
-    gamma: Any = None
-
-    @property
-    def t(self) -> jax.Array:
-        """The number of steps taken."""
-        return self.corrected.t
-
-    @property
-    def w(self) -> Tree:
-        """The iterate that the inner optimizer moves."""
-        return self.averaged.w
-
-    @property
-    def x(self) -> Any:
-        """The point of the last gradient, where ``d`` is the estimate; params are one step ahead.
-
-        None in a lean state.
-        """
-        return self.corrected.x
-
-    @property
-    def d(self) -> Tree:
-        """The estimate of the gradient at ``x``."""
-        return self.corrected.d
-
-    @property
-    def error(self) -> jax.Array:
-        """The estimated squared error of d, where β has an error bar."""
-        return self.corrected.error
+from mu2_optax._types import ScalarOrSchedule, Transform
+from mu2_optax._weights import Weight, weight_at
 
 
 def mu2(
@@ -74,9 +23,8 @@ def mu2(
     *,
     projection: Projection | None = None,
     weighted_steps: bool = False,
-    part: Part | None = None,
     lean: bool = False,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> Transform[Mu2State]:
     r"""Double momentum around an Optax optimizer.
 
@@ -99,7 +47,6 @@ def mu2(
       momentum: α, β and γ; see the presets of :class:`DoubleMomentum`.
       projection: A function from tree to tree that projects w onto the set.
       weighted_steps: Whether the step is multiplied by :math:`\alpha_t`, as in the theorems.
-      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
       lean: Whether to store w and d alone, which takes the memory of Adam. Every step then recovers
         the last point, :math:`x_{t-1} = x_t + \tfrac{\gamma_t}{1 - \gamma_t}(x_t - w_t)`, up to
         rounding. That needs :math:`\gamma_t < 1`; after a :math:`\gamma_t` of 1, d starts anew with
@@ -132,37 +79,7 @@ def mu2(
     check_momentum(momentum)
     warn_of_momentum(inner)
     inner = _weighted(inner, momentum, weighted_steps)
-    return double_momentum("mu2", inner, momentum, projection, part, lean, state_dtype)
-
-
-def double_momentum(
-    optimizer: str,
-    inner: optax.GradientTransformation,
-    momentum: DoubleMomentum,
-    projection: Projection | None = None,
-    part: Part | None = None,
-    lean: bool = False,
-    state_dtype: Any = None,
-) -> Transform[Mu2State]:
-    """:func:`mu2` around a finished ``inner``; errors name ``optimizer``."""
-    check_momentum(momentum)
-    estimate = estimate_of(optimizer, momentum.beta, part, state_dtype)
-    average = anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
-
-    def init(params: Any) -> Mu2State:
-        return Mu2State(estimate.init(params), average.init(params))
-
-    def update(
-        updates: Any, state: Mu2State, params: Any = None, **extra_args: Any
-    ) -> tuple[Any, Mu2State]:
-        check_state(state, Mu2State)
-        check_lean_state(False, state.gamma)
-        d, corrected = estimate.update(updates, state.corrected, params, **extra_args)
-        move, averaged = average.update(d, state.averaged, params, **extra_args)
-        return move, Mu2State(corrected, averaged)
-
-    tx = optax.GradientTransformationExtraArgs(init, update)
-    return _without_the_last_point(tx, momentum) if lean else tx
+    return double_momentum("mu2", inner, momentum, projection, lean, state_dtype)
 
 
 def mu2_sgd(
@@ -172,10 +89,9 @@ def mu2_sgd(
     projection: Projection | None = None,
     weighted_steps: bool = False,
     weight_decay: ScalarOrSchedule | None = None,
-    mask: Any = None,
-    part: Part | None = None,
+    mask: Mask | None = None,
     lean: bool = False,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> Transform[Mu2State]:
     r"""μ²-SGD, the paper's Algorithm 1: SGD with double momentum, two gradients a step.
 
@@ -200,7 +116,6 @@ def mu2_sgd(
         ``optax.adamw``. It is w that decays, and params follow as its average. None by default.
       mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
         default.
-      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
       lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
@@ -236,7 +151,7 @@ def mu2_sgd(
         inner = optax.chain(optax.add_decayed_weights(weight_decay, mask), inner)
     check_momentum(momentum)
     inner = _weighted(inner, momentum, weighted_steps)
-    return double_momentum("mu2_sgd", inner, momentum, projection, part, lean, state_dtype)
+    return double_momentum("mu2_sgd", inner, momentum, projection, lean, state_dtype)
 
 
 def storm(
@@ -244,8 +159,7 @@ def storm(
     beta: ScalarOrSchedule | Weight,
     *,
     projection: Projection | None = None,
-    part: Part | None = None,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     r"""STORM: SGD along the corrected momentum, without averaging; two gradients a step.
 
@@ -257,7 +171,6 @@ def storm(
       learning_rate: η, a number or a schedule.
       beta: β in [0, 1], a number or a schedule.
       projection: A function from tree to tree that projects params onto the set.
-      part: The part of the batch to take the correction on; see :func:`corrected_momentum`.
       state_dtype: The dtype of d; see :func:`corrected_momentum`.
 
     Returns:
@@ -272,7 +185,7 @@ def storm(
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
     check_rate("learning_rate", learning_rate)
-    estimate = estimate_of("storm", beta, part, state_dtype)
+    estimate = estimate_of("storm", beta, state_dtype)
     tx = optax.chain(estimate, optax.sgd(learning_rate))
     return projected(tx, projection or (lambda tree: tree))
 
@@ -283,7 +196,7 @@ def anytime_sgd(
     *,
     projection: Projection | None = None,
     weighted_steps: bool = False,
-    state_dtype: Any = None,
+    state_dtype: DTypeLike | None = None,
 ) -> Transform[AnytimeState]:
     r"""Anytime-SGD: SGD whose gradients are taken at the average; one gradient a step.
 
@@ -313,39 +226,6 @@ def anytime_sgd(
     check_momentum(momentum)
     inner = _weighted(optax.sgd(learning_rate), momentum, weighted_steps)
     return anytime(inner, momentum.gamma, projection=projection, state_dtype=state_dtype)
-
-
-def _without_the_last_point(
-    tx: optax.GradientTransformationExtraArgs, momentum: DoubleMomentum
-) -> optax.GradientTransformationExtraArgs:
-    """:func:`mu2` with x recovered in every step instead of stored."""
-    check_lean(momentum)
-    gamma = as_weight(momentum.gamma)
-
-    def lean(state: Mu2State, gamma: jax.Array) -> Mu2State:
-        return state._replace(corrected=state.corrected._replace(x=None), gamma=gamma)
-
-    def init(params: Any) -> Mu2State:
-        return lean(tx.init(params), jnp.ones([], float))
-
-    def update(
-        updates: Any, state: Mu2State, params: Any = None, **extra_args: Any
-    ) -> tuple[Any, Mu2State]:
-        check_params(params)
-        check_state(state, Mu2State)
-        check_lean_state(True, state.gamma)
-        check_stored(params, state.w)
-        averaged = state.averaged
-        # Where the last point is not known, d starts anew with this gradient, as in the first step.
-        t = jnp.where(state.gamma < 1, state.t, 0)
-        x = last_point(params, averaged.x, averaged.w, state.gamma)
-        corrected = state.corrected._replace(t=t, x=x)
-        move, after = tx.update(updates, Mu2State(corrected, averaged), params, **extra_args)
-        corrected = after.corrected._replace(t=after.averaged.t)
-        share, _ = gamma.step(averaged.gamma_memory, after.averaged.t)
-        return move, lean(after._replace(corrected=corrected), share)
-
-    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _weighted(

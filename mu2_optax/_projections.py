@@ -8,14 +8,13 @@ import optax
 
 from mu2_optax._checks import (
     check_callable,
-    check_like,
-    check_params,
     check_positive,
     check_single,
     check_transform,
 )
+from mu2_optax._tree_checks import check_like, check_params
 from mu2_optax._trees import add, cast_like, widened
-from mu2_optax._types import Tree
+from mu2_optax._types import Params, Scalar, Tree, Updates
 
 Projection: TypeAlias = Callable[[Tree], Tree]
 
@@ -41,7 +40,7 @@ def per_tensor(projection: Projection) -> Projection:
     return lambda tree: jax.tree.map(projection, tree)
 
 
-def onto_l2_ball(radius: Any, center: Any = None) -> Projection:
+def onto_l2_ball(radius: Scalar, center: Tree = None) -> Projection:
     r"""Projects a whole tree, as one vector, onto an L2 ball.
 
     .. math:: \Pi(w) = c + (w - c)\,\min(1, r / \|w - c\|)
@@ -71,7 +70,7 @@ def onto_l2_ball(radius: Any, center: Any = None) -> Projection:
         return lambda tree: optax.projections.projection_l2_ball(tree, radius)
     check_params(center)
 
-    def project(tree: Any) -> Any:
+    def project(tree: Tree) -> Any:
         c = cast_like(center, tree)
         return add(c, optax.projections.projection_l2_ball(optax.tree.sub(tree, c), radius))
 
@@ -104,7 +103,9 @@ def projected(
     inner = optax.with_extra_args_support(inner)
     project = as_projection(projection)
 
-    def update(updates: Any, state: Any, params: Any = None, **extra_args: Any) -> tuple[Any, Any]:
+    def update(
+        updates: Updates, state: Any, params: Params = None, **extra_args: Any
+    ) -> tuple[Any, Any]:
         check_params(params)
         step, state = inner.update(updates, state, params, **extra_args)
         check_like("the step of `inner`", step, params, "A learning rate is a single number.")
@@ -120,7 +121,7 @@ def as_projection(projection: Projection | None) -> Projection:
         return lambda tree: tree
     check_callable("projection", projection, "mu2_optax.onto_l2_ball(1.0)")
 
-    def project(tree: Any) -> Any:
+    def project(tree: Tree) -> Any:
         inside = projection(tree)
         check_like("projection(w)", inside, tree, "A projection maps a tree to a tree like it.")
         return inside

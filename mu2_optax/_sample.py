@@ -8,11 +8,12 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from mu2_optax._sharding import explicit_sharding
+from mu2_optax._types import Tree
 
 _SHARE, _LEAST, _MOST = 64, 1024, 4096  # of a tensor: one number in 64, but 1024 to 4096 of them
 
 
-def sampled(tree: Any) -> jax.Array:
+def sampled(tree: Tree) -> jax.Array:
     r"""A vector s with :math:`s \cdot s'` near the mean of :math:`a\,a'` over all coordinates.
 
     Here a and a' run over the coordinates of two trees of the same shapes. Tensors of up to 1024

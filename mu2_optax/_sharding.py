@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import AxisType, NamedSharding
 
+from mu2_optax._types import Tree, Updates
+
 
 def explicit_sharding(array: Any) -> NamedSharding | None:
     """The sharding that is a part of the type of an array or of its shape, if there is one."""
@@ -26,7 +28,7 @@ def left_to_partitioner(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     sharded: here it is sharded as the argument is.
     """
 
-    def called(tree: Any) -> Any:
+    def called(tree: Tree) -> Any:
         types = jax.tree.map(jax.typeof, tree)
         if any(explicit_sharding(a) is not None for a in jax.tree.leaves(types)):
             shardings = jax.tree.map(lambda a: a.sharding, types)
@@ -44,7 +46,7 @@ def varying_axes(array: Any) -> frozenset[str]:
     return frozenset(axes or ())
 
 
-def varying_along(tree: Any, axes: Any) -> Any:
+def varying_along(tree: Tree, axes: Any) -> Any:
     """``tree`` with every leaf marked as varying along ``axes``, with the same values."""
 
     def mark(leaf: Any) -> Any:
@@ -70,12 +72,12 @@ def axes_of(axis_name: AxisName | None) -> tuple[Any, ...]:
     return axis_name if isinstance(axis_name, tuple) else (axis_name,)
 
 
-def device_mean(tree: Any, axis_name: AxisName | None) -> Any:
+def device_mean(tree: Tree, axis_name: AxisName | None) -> Any:
     """The mean of each leaf over the devices of an axis; without an axis, ``tree`` as it is."""
     return tree if axis_name is None else jax.lax.pmean(tree, axis_name)
 
 
-def check_reduced(grads: Any, further: Any) -> None:
+def check_reduced(grads: Updates, further: Any) -> None:
     """Requires the further gradients of a step to be reduced over devices as the first one is.
 
     Only ``jax.shard_map`` with its default ``check_vma=True`` can tell; elsewhere this passes.

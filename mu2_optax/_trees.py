@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._sharding import explicit_sharding, varying_along, varying_axes
+from mu2_optax._types import Params, Tree
 
 
-def stored_copy(params: Any, state_dtype: Any, *, exact: bool = False) -> Any:
+def stored_copy(params: Params, state_dtype: Any, *, exact: bool = False) -> Any:
     """Copies ``params`` into the dtypes of a state; ``exact`` keeps every bit of wider params.
 
     It is a copy, not an alias: a state that shares a buffer with params cannot be donated.
@@ -23,7 +24,7 @@ def stored_copy(params: Any, state_dtype: Any, *, exact: bool = False) -> Any:
     )
 
 
-def stored_zeros(params: Any, state_dtype: Any) -> Any:
+def stored_zeros(params: Params, state_dtype: Any) -> Any:
     """Zeros in the shapes of ``params`` and the dtypes of a state."""
     return jax.tree.map(
         lambda p: jnp.zeros_like(p, dtype=_stored_dtype(p, state_dtype, False)), params
@@ -41,7 +42,7 @@ def wide_zeros(shapes: Any) -> Any:
     return jax.tree.map(zeros, shapes)
 
 
-def stored_average(params: Any, state_dtype: Any) -> Any:
+def stored_average(params: Params, state_dtype: Any) -> Any:
     """Copies of the leaves that are narrower than their state, None for the others.
 
     An average moves by about 2/t of its distance at step t; after a few hundred steps that is below
@@ -59,13 +60,13 @@ def stored_average(params: Any, state_dtype: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(params), stored)
 
 
-def leaves_like(params: Any, tree: Any) -> list[Any]:
+def leaves_like(params: Params, tree: Tree) -> list[Any]:
     """What ``tree`` has where ``params`` has a leaf: a leaf, None or a masked node."""
     structure: Any = jax.tree.structure(params)
     return list(structure.flatten_up_to(tree))
 
 
-def refined(params: Any, stored: Any) -> Any:
+def refined(params: Params, stored: Any) -> Any:
     """``params`` in full precision, with the bits that ``stored`` remembers below their last place.
 
     Params that are not the rounded average were moved by something else (weight decay after the
@@ -101,24 +102,29 @@ def rounded(x: jax.Array, dtype: Any) -> jax.Array:
     return jnp.where(jnp.abs(x) < float(narrow.smallest_normal), below, normal)
 
 
-def widened(tree: Any) -> Any:
+def widened(tree: Tree) -> Any:
     """``tree`` with every leaf at least in float32."""
     return jax.tree.map(lambda a: jnp.asarray(a).astype(_wide(a)), tree)
 
 
-def cast_like(tree: Any, reference: Any) -> Any:
+def cast_like(tree: Tree, reference: Any) -> Any:
     """``tree`` in the dtypes of ``reference``."""
     return jax.tree.map(lambda a, r: jnp.asarray(a).astype(jnp.result_type(r)), tree, reference)
 
 
-def copied_like(tree: Any, reference: Any) -> Any:
+def mean_like(reference: Any, total: Any, count: Any) -> Any:
+    """A sum of ``count`` trees divided by that, in the dtypes of ``reference``."""
+    return cast_like(jax.tree.map(lambda s: s / count, total), reference)
+
+
+def copied_like(tree: Tree, reference: Any) -> Any:
     """``tree`` in the dtypes of ``reference``, in buffers of its own."""
     return jax.tree.map(
         lambda a, r: jnp.array(a, dtype=jnp.result_type(r), copy=True), tree, reference
     )
 
 
-def after(other: Any, tree: Any, never: jax.Array) -> Any:
+def after(other: Any, tree: Tree, never: jax.Array) -> Any:
     """``tree``, which XLA computes or stores only once ``other`` is known.
 
     The result would be ``other`` if ``never`` were true: it never is, but XLA does not know that.
@@ -129,7 +135,7 @@ def after(other: Any, tree: Any, never: jax.Array) -> Any:
     return jax.tree.map(lambda a, o: jax.lax.select(never, o.astype(a.dtype), a), tree, other)
 
 
-def scaled(weight: jax.Array, tree: Any) -> Any:
+def scaled(weight: jax.Array, tree: Tree) -> Any:
     """``weight`` times each leaf, in the leaf's own dtype; a vector has a number for each leaf."""
     leaves, structure = jax.tree.flatten(tree)
     each = [weight] * len(leaves) if weight.ndim == 0 else list(weight)
@@ -163,7 +169,7 @@ def inverse_or_zero(norm: jax.Array) -> jax.Array:
     return jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
 
 
-def over_size(tree: Any) -> tuple[jax.Array, Any]:
+def over_size(tree: Tree) -> tuple[jax.Array, Any]:
     """A fourth of the largest absolute value in a tree, and the tree divided by it.
 
     The norm of such a tree neither over- nor underflows. It is a fourth because XLA multiplies by
@@ -178,7 +184,7 @@ def over_size(tree: Any) -> tuple[jax.Array, Any]:
     return size, scaled(1 / size, tree)
 
 
-def norm(tree: Any) -> jax.Array:
+def norm(tree: Tree) -> jax.Array:
     """The L2 norm of a tree, at least in float32, even where its square over- or underflows."""
     size, units = over_size(widened(tree))
     return size * jnp.asarray(optax.tree.norm(units)).astype(size.dtype)

@@ -1,11 +1,34 @@
 """Types that public signatures share: for type checkers and editors; programs need none of them."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+import jax
+import numpy as np
 import optax
 
 Tree: TypeAlias = Any
-"""A tree of arrays, such as params or gradients: whatever JAX takes for one."""
+"""A tree of arrays: whatever JAX takes for one."""
+
+Params: TypeAlias = Tree
+"""What is optimized."""
+
+Updates: TypeAlias = Tree
+"""Gradients or steps: a tree like the params."""
+
+Batch: TypeAlias = Any
+"""The sample of a step: data, keys, statistics, whatever ``grad_fn`` takes."""
+
+GradFn: TypeAlias = Callable[[Params, Batch], Updates]
+"""A function of (params, batch) that returns the gradient."""
+
+Schedule: TypeAlias = Callable[[Any], Any]
+"""A function of the step count."""
+
+Scalar: TypeAlias = float | np.number[Any] | jax.Array
+"""A number or a tracer."""
+
+ScalarOrSchedule: TypeAlias = Scalar | Schedule
 
 State = TypeVar("State")
 
@@ -14,20 +37,20 @@ if TYPE_CHECKING:
     class Transform(optax.GradientTransformationExtraArgs, Generic[State]):
         """Optax's transform, with a state that type checkers know."""
 
-        def init(self, params: Tree) -> State:
+        def init(self, params: Params) -> State:
             """The state before the first step."""
 
         def update(
             self,
-            updates: Tree,
+            updates: Updates,
             state: State,
-            params: Tree = None,
+            params: Params = None,
             *,
-            grad_fn: Any = None,
-            batch: Any = None,
-            prev_grads: Tree = None,
+            grad_fn: GradFn | None = None,
+            batch: Batch = None,
+            prev_grads: Updates = None,
             **extra_args: Any,
-        ) -> tuple[Tree, State]:
+        ) -> tuple[Updates, State]:
             """The updates of the params, and the next state."""
 
 else:

@@ -9,24 +9,14 @@ schedule called with ``count`` gives the weight of step t = count + 1.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from mu2_optax._checks import check_single, check_unit_interval
-from mu2_optax._types import Tree
-
-Schedule: TypeAlias = Callable[[Any], Any]
-"""A function of the step count."""
-
-Scalar: TypeAlias = float | np.number[Any] | jax.Array
-"""A number or a tracer."""
-
-ScalarOrSchedule: TypeAlias = Scalar | Schedule
+from mu2_optax._types import Params, ScalarOrSchedule, Schedule, Tree
 
 
 class Seen(NamedTuple):
@@ -95,7 +85,7 @@ class WeightRatio:
 
     alpha: Schedule
 
-    def first(self, params: Any) -> RatioMemory:
+    def first(self, params: Params) -> RatioMemory:
         """An empty sum."""
         del params
         return RatioMemory(jnp.zeros([], float), jnp.ones([], float))
@@ -127,7 +117,7 @@ class _Scheduled:
 
     schedule: Schedule
 
-    def first(self, params: Any) -> None:
+    def first(self, params: Params) -> None:
         del params
 
     def step(

@@ -11,21 +11,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import (
-    check_callable,
+from mu2_optax._checks import check_callable, check_keyed
+from mu2_optax._corrected import carried_correction
+from mu2_optax._measured import total_error
+from mu2_optax._tree_checks import (
     check_gradient,
-    check_keyed,
     check_like,
     check_params,
     check_state,
     check_stored,
 )
-from mu2_optax._corrected import carried_correction
-from mu2_optax._measured import total_error
-from mu2_optax._same_sample import GradFn
 from mu2_optax._trees import add, cast_like, copied_like, stored_copy, wide_zeros, widened
-from mu2_optax._types import Tree
-from mu2_optax._weights import ScalarOrSchedule, Seen, Weight, as_weight, check_weight
+from mu2_optax._types import Batch, GradFn, Params, ScalarOrSchedule, Tree, Updates
+from mu2_optax._weights import Seen, Weight, as_weight, check_weight
 
 __all__ = [
     "CorrectedEstimate",
@@ -124,7 +122,7 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
     check_weight("beta", beta)
     beta = as_weight(beta)
 
-    def init(params: Any, batch: Any) -> CorrectedEstimateState:
+    def init(params: Params, batch: Batch) -> CorrectedEstimateState:
         check_params(params)
         shapes = _checked_shapes(operator, params, batch)
         x = stored_copy(params, None, exact=True)
@@ -132,8 +130,8 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
         return CorrectedEstimateState(jnp.zeros([], jnp.int32), x, value, beta.first(value))
 
     def update(
-        state: CorrectedEstimateState, params: Any, batch: Any
-    ) -> tuple[Any, CorrectedEstimateState]:
+        state: CorrectedEstimateState, params: Params, batch: Batch
+    ) -> tuple[Updates, CorrectedEstimateState]:
         check_state(state, CorrectedEstimateState)
         check_params(params)
         check_stored(params, state.x)
@@ -176,7 +174,7 @@ def hessian_vector_product(grad_fn: GradFn, vector: Any) -> Operator:
     """
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
 
-    def product(params: Any, batch: Any) -> Any:
+    def product(params: Params, batch: Batch) -> Any:
         check_like("vector", vector, params, "It is multiplied by the Hessian at params.")
         tangent = cast_like(vector, params)
         grads, product = jax.jvp(lambda x: grad_fn(x, batch), (params,), (tangent,))
@@ -212,7 +210,7 @@ def hessian_diagonal(grad_fn: GradFn) -> Operator:
     """
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
 
-    def diagonal(params: Any, batch: Any) -> Any:
+    def diagonal(params: Params, batch: Batch) -> Any:
         check_keyed("batch", batch)
         key, sample = batch
         probe = optax.tree.random_like(key, params, jax.random.rademacher)
@@ -222,7 +220,7 @@ def hessian_diagonal(grad_fn: GradFn) -> Operator:
     return diagonal
 
 
-def _checked_shapes(operator: Operator, params: Any, batch: Any) -> Any:
+def _checked_shapes(operator: Operator, params: Params, batch: Batch) -> Any:
     shapes = jax.eval_shape(operator, params, batch)
     for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
         if not jnp.issubdtype(leaf.dtype, jnp.inexact):

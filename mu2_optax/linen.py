@@ -2,7 +2,7 @@
 
 Two lines change::
 
-    (loss, aux), grads, again = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)(state.params)
+    (loss, aux), grads, again = mu2_optax.value_and_grad(loss_fn, has_aux=True)(state.params)
     state = state.apply_gradients(grads=grads, batch_stats=aux["batch_stats"], **again)
 """
 
@@ -19,8 +19,9 @@ import optax
 from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._checks import check_callable
 from mu2_optax._find import eval_params
-from mu2_optax._same_sample import GradFn, value_and_grad
+from mu2_optax._part import in_other_params
 from mu2_optax._trees import mean_of_two
+from mu2_optax._types import Batch, Params, Updates
 
 try:
     from flax import linen
@@ -33,7 +34,6 @@ __all__ = [
     "TrainState",
     "eval_state",
     "recalibrate",
-    "value_and_grad",
 ]
 
 _EXTRA_ARGS = frozenset({"grad_fn", "batch", "prev_grads", "value", "grad", "value_fn"})
@@ -60,7 +60,7 @@ class TrainState(train_state.TrainState):
       ... def train_step(state, batch):
       ...     def loss_fn(params):
       ...         return jnp.mean(state.apply_fn({"params": params}, batch) ** 2)
-      ...     loss, grads, again = mu2_optax.linen.value_and_grad(loss_fn)(state.params)
+      ...     loss, grads, again = mu2_optax.value_and_grad(loss_fn)(state.params)
       ...     return state.apply_gradients(grads=grads, **again), loss
       >>> state, loss = train_step(state, jnp.ones((8, 2)))
     """
@@ -72,7 +72,7 @@ class TrainState(train_state.TrainState):
         cls,
         *,
         apply_fn: Callable[..., Any],
-        params: Any,
+        params: Params,
         tx: optax.GradientTransformation,
         **fields: Any,
     ) -> Self:
@@ -94,7 +94,7 @@ class TrainState(train_state.TrainState):
             step=step, apply_fn=apply_fn, params=params, tx=tx, opt_state=opt_state, **fields
         )
 
-    def apply_gradients(self, *, grads: Any, **kwargs: Any) -> Self:
+    def apply_gradients(self, *, grads: Updates, **kwargs: Any) -> Self:
         """Takes a step of ``tx``.
 
         Args:
@@ -121,7 +121,9 @@ class TrainState(train_state.TrainState):
         update = optax.with_extra_args_support(self.tx).update
         overwrites = _overwrites(grads)
         if overwrites and "grad_fn" in extra_args:
-            extra_args["grad_fn"] = _of_the_optimized(extra_args["grad_fn"], self.params)
+            extra_args["grad_fn"] = in_other_params(
+                extra_args["grad_fn"], lambda point: {**self.params, "params": point}, _optimized
+            )
         if overwrites and "prev_grads" in extra_args:
             extra_args["prev_grads"] = _optimized(extra_args["prev_grads"])
         params = _optimized(self.params)
@@ -174,13 +176,7 @@ def eval_state(state: AnyTrainState) -> AnyTrainState:
 def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Iterable[Any]) -> Any:
     r"""The means of the statistics of every BatchNorm over ``batches``, at these params.
 
-    .. math:: \mu = \frac1k \sum_{i=1}^k \mu(x; z_i), \qquad
-      \sigma^2 = \frac1k \sum_{i=1}^k \sigma^2(x; z_i)
-
-    Here :math:`x` is the params, where the model is evaluated. For a BatchNorm that is called
-    several times on a batch, they are the means over its calls. The running statistics of training
-    lag by about 1/(1 − momentum) steps; call this before evaluating a model that has moved far in
-    that time.
+    :func:`mu2_optax.nnx.recalibrate` says what they are, and when to call it.
 
     Args:
       forward: Runs the model on a batch in training mode and returns what ``apply`` returns, such
@@ -201,19 +197,15 @@ def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Ite
       >>> batch_stats = mu2_optax.linen.recalibrate(forward, variables, batches)
       >>> bool(jnp.allclose(batch_stats["mean"], batches.mean((0, 1)), atol=1e-6))
       True
-
-    References:
-      Izmailov et al., `Averaging Weights Leads to Wider Optima and Better Generalization
-      <https://arxiv.org/abs/1803.05407>`_, UAI 2018, which recomputes the statistics at an average
     """
     check_callable("forward", forward, "lambda variables, batch: model.apply(variables, batch)")
     blank = {
         **variables,
-        "batch_stats": jax.tree.map(jnp.zeros_like, variables.get("batch_stats", {})),
+        "batch_stats": optax.tree.zeros_like(variables.get("batch_stats", {})),
     }
 
     @jax.jit
-    def statistics(blank: Any, batch: Any) -> Any:
+    def statistics(blank: Any, batch: Batch) -> Any:
         updated: list[bool] = []
         calls: Counter[tuple[str, ...]] = Counter()
 
@@ -222,7 +214,7 @@ def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Ite
             if not isinstance(norm, linen.BatchNorm) or context.method_name != "__call__":
                 return run(*args, **kwargs)
             before = _running(norm)
-            first = jax.tree.map(jnp.zeros_like, before)
+            first = optax.tree.zeros_like(before)
             if norm.is_mutable_collection("batch_stats"):
                 _put(norm, first)
             out = run(*args, **kwargs)
@@ -250,11 +242,6 @@ def _optimized(tree: Any) -> Any:
 def _overwrites(tree: Any) -> bool:
     """Whether a tree, of any kind, holds what Flax overwrites with its gradient."""
     return isinstance(tree, Mapping) and OVERWRITE_WITH_GRADIENT in tree
-
-
-def _of_the_optimized(grad_fn: GradFn, params: Any) -> GradFn:
-    """``grad_fn`` as a function of what the optimizer moves; the rest belongs to the sample."""
-    return lambda point, batch: _optimized(grad_fn({**params, "params": point}, batch))
 
 
 def _put(norm: linen.BatchNorm, statistics: dict[str, Any]) -> None:

@@ -15,10 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from mu2_optax._checks import check_callable, check_iterations, check_nonnegative
-from mu2_optax._error_bar import find_estimate
-from mu2_optax._measured import measured
-from mu2_optax._trees import norm as norm_of
-from mu2_optax._types import Tree
+from mu2_optax._estimate_norm import estimate_norm, gradient_bound
+from mu2_optax._types import Params, Tree
 
 __all__ = [
     "NormBelow",
@@ -64,71 +62,9 @@ class RunResult(NamedTuple):
     norm: jax.Array
 
 
-def estimate_norm(state: Any) -> jax.Array:
-    r"""The norm of the gradient estimate d that an optimizer's state holds.
-
-    .. math:: \|d_t\| = \Big(\sum_i d_{t,i}^2\Big)^{1/2}
-
-    The state may be that of any chain or wrapper around one corrected momentum.
-
-    Args:
-      state: The state of an optimizer.
-
-    Returns:
-      A scalar, in at least float32. As long as there is no estimate (before the first step that
-      :func:`mu2_optax.multi_steps` takes, or that is not rejected), it is the largest finite
-      number.
-
-    Examples:
-      >>> import jax.numpy as jnp, optax, mu2_optax
-      >>> from mu2_optax import stopping
-      >>> tx = optax.chain(mu2_optax.mu2_sgd(0.1), optax.clip(1.0))
-      >>> params, grads = jnp.zeros(2), jnp.array([3.0, 4.0])
-      >>> _, state = tx.update(grads, tx.init(params), params, prev_grads=grads)
-      >>> float(stopping.estimate_norm(state))
-      5.0
-    """
-    holder = find_estimate(state)
-    return _if_known(holder.t >= 1, norm_of(holder.d))
-
-
-def gradient_bound(state: Any) -> jax.Array:
-    r"""A norm that takes the error of the estimate into account.
-
-    .. math:: \|\nabla f(x_t)\| \le \|d_t\| + \|d_t - \nabla f(x_t)\| \approx \|d_t\| + \sqrt{P_t}
-
-    Pass it as ``norm`` to :func:`run_until` or :class:`NormBelow`, to stop only when the gradient
-    itself is below the tolerance, and not when d is small by chance. It holds for samples that are
-    independent from step to step; with correlated or sorted ones it is far too small: see
-    :func:`mu2_optax.error_bar`.
-
-    Args:
-      state: The state of an optimizer whose β measures its error: :func:`mu2_optax.measured_beta`
-        or :func:`mu2_optax.with_error_bar`.
-
-    Returns:
-      A scalar, in at least float32. Before the second step, when the error is not known yet, it is
-      the largest finite number.
-
-    Examples:
-      >>> import jax.numpy as jnp, mu2_optax
-      >>> from mu2_optax import stopping
-      >>> tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
-      >>> params = jnp.zeros(2)
-      >>> state = tx.init(params)
-      >>> for grads in jnp.array([[3.0, 1.0], [3.0, -1.0]]):
-      ...     _, state = tx.update(grads, state, params, prev_grads=grads)
-      >>> float(stopping.gradient_bound(state))  # d = (3, 0), P = 1
-      4.0
-    """
-    holder = find_estimate(state)
-    error = norm_of(measured(holder.beta_memory).roots[2])
-    return _if_known(holder.t >= 2, estimate_norm(state) + error)
-
-
 def run_until(
     step: Step,
-    params: Any,
+    params: Params,
     state: Any,
     batches: Any,
     *,
@@ -257,11 +193,6 @@ class NormBelow:
         elif self._small >= self._patience:
             self.reason = StopReason.TOLERANCE
         return self.reason is not None
-
-
-def _if_known(known: jax.Array, norm: jax.Array) -> jax.Array:
-    """The norm, or the largest finite number, so that an unknown norm stops nothing."""
-    return jnp.where(known, norm, jnp.finfo(norm.dtype).max)
 
 
 def _value(norm: Callable[[Any], Any], state: Any) -> Any:

@@ -28,6 +28,6 @@ def make_loss(state, key=None):
 
 
 def train_step(state, batch, key=None):
-    evaluate = mu2_optax.linen.value_and_grad(make_loss(state, key), has_aux=True)
+    evaluate = mu2_optax.value_and_grad(make_loss(state, key), has_aux=True)
     (loss, (_, batch_stats)), grads, again = evaluate(state.params, batch)
     return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again), loss

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+import mu2_optax
+
 
 def x64():
     """A context in which JAX uses double precision."""
@@ -65,13 +67,14 @@ def batch_grad(params, zs):
     return jax.tree.map(lambda g: g.mean(0), jax.vmap(grad_fn, in_axes=(None, 0))(params, zs))
 
 
-def run(tx, params, batches, grad_fn=grad_fn):
+def run(tx, params, batches, grad_fn=grad_fn, part=1):
     """Runs ``tx`` under jit and ``lax.scan``; returns the params after each step, and the state."""
+    gradient = mu2_optax.grad_in_parts(grad_fn, part)
 
     def step(carry, batch):
         params, state = carry
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        grads, again = gradient(params, batch)
+        updates, state = tx.update(grads, state, params, **again)
         params = optax.apply_updates(params, updates)
         return (params, state), params
 

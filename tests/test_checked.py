@@ -45,7 +45,6 @@ def reports(wrap=lambda tx: tx, inner=None, **how):
 
 OPTIMIZERS = {
     "mu2_sgd": m.mu2_sgd(0.3, m.linear_momentum()),
-    "part": m.mu2_sgd(0.3, part=lambda z: z),
     "lean": m.mu2_sgd(0.3, m.linear_momentum(), lean=True),
     "measured, lean": m.mu2_sgd(0.3, m.linear_momentum(beta=m.measured_beta()), lean=True),
     "mu2_extra_sgd": m.mu2_extra_sgd(0.05),
@@ -134,12 +133,15 @@ def test_params_that_something_else_moves_are_found_where_the_state_is_lean(lean
     assert bool(found) == lean
 
 
-def test_a_part_of_the_batch_cannot_be_checked():
-    tx = m.checked(m.mu2_sgd(0.1))
-    gradient = m.grad_in_parts(batch_grad, 1 / 2)
-    grads, again = gradient(PARAMS, ZS[:8])
-    with pytest.raises(ValueError, match=r"the whole batch again, got a part of one; leave `part`"):
-        tx.update(grads, tx.init(PARAMS), PARAMS, **again)
+@pytest.mark.parametrize(("scale", "reports"), [(1.0, 0), (0.5, 1)])
+def test_a_gradient_whose_part_is_evaluated_again_is_checked_too(scale, reports):
+    found = []
+    tx = m.checked(m.mu2_sgd(0.1), report=found.append)
+    grads, again = m.grad_in_parts(batch_grad, 1 / 2)(PARAMS, ZS[:8])
+    grads = jax.tree.map(lambda g: scale * g, grads)
+    tx.update(grads, tx.init(PARAMS), PARAMS, **again)
+    jax.effects_barrier()
+    assert len(found) == reports
 
 
 def test_bad_arguments():
@@ -248,7 +250,7 @@ def test_shard_map_sees_it_while_it_traces():
     mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
     all_of, part = PartitionSpec(), PartitionSpec("batch")
     local = lambda params, z: batch_grad(jax.lax.pcast(params, "batch", to="varying"), z)
-    for tx in (m.mu2_sgd(0.1), m.mu2_extra_sgd(0.1), m.storm(0.1, 0.5), m.mu2_sgd(0.1, part=1)):
+    for tx in (m.mu2_sgd(0.1), m.mu2_extra_sgd(0.1), m.storm(0.1, 0.5)):
 
         def step(params, z, tx=tx):
             grads = jax.lax.pmean(local(params, z), "batch")

@@ -126,7 +126,7 @@ def test_data_parallel_linen_with_batch_norm_equals_one_device():
             )
             return cross_entropy(logits, batch), updates
 
-        evaluate = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)
+        evaluate = mu2_optax.value_and_grad(loss_fn, has_aux=True)
         (_, updates), grads, again = evaluate(state.params)
         return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"], **again)
 
@@ -250,7 +250,7 @@ def test_the_step_of_flax_imagenet_with_its_own_pmean_equals_one_device(how, acc
             logits = state.apply_fn({"params": params}, batch["image"])
             return cross_entropy(logits, batch), logits
 
-        evaluate = mu2_optax.linen.value_and_grad(
+        evaluate = mu2_optax.value_and_grad(
             loss_fn, has_aux=True, axis_name=axis_name, accumulate=accumulate
         )
         if accumulate:

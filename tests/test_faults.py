@@ -104,7 +104,7 @@ def test_a_diverging_loss_is_inf_in_the_metrics_and_no_exception(guarded):
     @functools.partial(jax.jit, donate_argnums=0)
     def step(state, target):
         loss_fn = lambda params: jnp.sum((params["x"] - target) ** 4)
-        loss, grads, again = mu2_optax.linen.value_and_grad(loss_fn)(state.params)
+        loss, grads, again = mu2_optax.value_and_grad(loss_fn)(state.params)
         return state.apply_gradients(grads=grads, **again), loss
 
     params = {"x": jnp.ones(3)}
@@ -172,7 +172,7 @@ def test_linen_statistics_survive_a_broken_batch_with_the_recipe():
             )
             return cross_entropy(logits, batch), updates["batch_stats"]
 
-        evaluate = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)
+        evaluate = mu2_optax.value_and_grad(loss_fn, has_aux=True)
         (loss, new), grads, again = evaluate(state.params)
         keep = lambda new, old: jnp.where(jnp.isfinite(loss), new, old)
         batch_stats = jax.tree.map(keep, new, state.batch_stats)

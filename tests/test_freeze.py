@@ -156,7 +156,7 @@ def test_linen():
 
     @jax.jit
     def step(state, batch):
-        _, grads, again = mu2_optax.linen.value_and_grad(loss)(state.params, batch)
+        _, grads, again = mu2_optax.value_and_grad(loss)(state.params, batch)
         return state.apply_gradients(grads=grads, **again)
 
     for batch in BATCHES:

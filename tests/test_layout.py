@@ -29,7 +29,7 @@ PUBLIC = {
         value_and_grad weighted_momentum with_error_bar with_extra_args
     """,
     "mu2_optax.lmo": """
-        Oracle check_oracle l1_ball l2_ball linf_ball per_tensor simplex spectral_ball
+        Oracle check_oracle l1_ball l2_ball linf_ball simplex spectral_ball
     """,
     "mu2_optax.theory": """
         DynamicRun StableRates batch_size dynamic_batches effective_variance error_bound
@@ -43,7 +43,7 @@ PUBLIC = {
         hessian_vector_product
     """,
     "mu2_optax.nnx": "eval_model recalibrate value_and_grad",
-    "mu2_optax.linen": "TrainState eval_state recalibrate value_and_grad",
+    "mu2_optax.linen": "TrainState eval_state recalibrate",
     "mu2_optax.checkpoint": "Sealed from_bytes seal unseal",
     "mu2_optax.sweep": """
         Data ExecutorError LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted

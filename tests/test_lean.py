@@ -229,6 +229,6 @@ def test_a_part_of_the_batch_and_a_lean_state_go_together():
     )
     momentum = m.linear_momentum(beta=m.measured_beta())
     batches = jnp.array(zs, jnp.float32)
-    lean, _ = run(m.mu2_sgd(0.5, momentum, part=1 / 4, lean=True), PARAMS, batches, mean)
-    plain, _ = run(m.mu2_sgd(0.5, momentum, part=1 / 4), PARAMS, batches, mean)
+    lean, _ = run(m.mu2_sgd(0.5, momentum, lean=True), PARAMS, batches, mean, part=1 / 4)
+    plain, _ = run(m.mu2_sgd(0.5, momentum), PARAMS, batches, mean, part=1 / 4)
     np.testing.assert_allclose(join(lean), join(plain), atol=1e-5)

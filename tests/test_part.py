@@ -30,9 +30,9 @@ def first(z):
     return z[:TAKEN]
 
 
-def storm(learning_rate, momentum, *, projection, weighted_steps, part):
+def storm(learning_rate, momentum, *, projection, weighted_steps):
     del weighted_steps
-    return m.storm(learning_rate, momentum.beta, projection=projection, part=part)
+    return m.storm(learning_rate, momentum.beta, projection=projection)
 
 
 ALGORITHMS = {
@@ -40,7 +40,7 @@ ALGORITHMS = {
     "storm": (storm, reference.storm),
     "mu2_extra_sgd": (m.mu2_extra_sgd, reference.mu2_extra_sgd_in_parts),
     "mu2_extra_sgd, hint": (
-        functools.partial(m.mu2_extra_sgd, hint=1 / 4),
+        functools.partial(m.mu2_extra_sgd, hint=1 / 2),
         functools.partial(reference.mu2_extra_sgd_in_parts, hint=TAKEN),
     ),
 }
@@ -74,18 +74,16 @@ def oracle(algorithm, preset, projected):
 def test_each_optimizer_follows_its_oracle(algorithm, preset, projected, dtype, tolerance):
     expected = oracle(algorithm, preset, projected)
     make, _ = ALGORITHMS[algorithm]
-    # With a hint, two of the six that it leaves.
-    part = TAKEN / (SIZE - TAKEN) if "hint" in algorithm else SHARE
+    part = 2 * SHARE if "hint" in algorithm else SHARE  # half of it is the hint's
     with full_precision(dtype):
         tx = make(
             0.5,
             PRESETS[preset][0],
             projection=m.onto_l2_ball(RADIUS) if projected else None,
             weighted_steps=False,
-            part=part,
         )
         params = split(jnp.array(X1, dtype))
-        points, _ = run(tx, params, jnp.array(BATCHES, dtype), mean_grad)
+        points, _ = run(tx, params, jnp.array(BATCHES, dtype), mean_grad, part)
         np.testing.assert_allclose(join(points), expected, rtol=0, atol=tolerance)
 
 
@@ -103,29 +101,27 @@ PARAMS = split(jnp.array(X1, jnp.float32))
 Z1, Z2 = jnp.array(BATCHES[:2], jnp.float32)
 
 EVERY = {
-    "corrected_momentum": lambda **part: m.corrected_momentum(0.3, **part),
-    "mu2": lambda **part: m.mu2(optax.rmsprop(0.1), **part),
-    "mu2_sgd": lambda **part: m.mu2_sgd(0.1, **part),
-    "mu2_sgd measured": lambda **part: m.mu2_sgd(
-        0.1, m.linear_momentum(beta=m.measured_beta()), **part
-    ),
-    "mu2_adam": lambda **part: m.mu2_adam(0.1, **part),
-    "mu2_adamw": lambda **part: m.mu2_adamw(0.1, **part),
-    "mu2_frank_wolfe": lambda **part: m.mu2_frank_wolfe(lmo.l2_ball(1.0), **part),
-    "storm": lambda **part: m.storm(0.1, 0.3, **part),
-    "mu2_extra_sgd": lambda **part: m.mu2_extra_sgd(0.1, **part),
+    "corrected_momentum": m.corrected_momentum(0.3),
+    "mu2": m.mu2(optax.rmsprop(0.1)),
+    "mu2_sgd": m.mu2_sgd(0.1),
+    "mu2_sgd measured": m.mu2_sgd(0.1, m.linear_momentum(beta=m.measured_beta())),
+    "mu2_adam": m.mu2_adam(0.1),
+    "mu2_adamw": m.mu2_adamw(0.1),
+    "mu2_frank_wolfe": m.mu2_frank_wolfe(lmo.l2_ball(1.0)),
+    "storm": m.storm(0.1, 0.3),
+    "mu2_extra_sgd": m.mu2_extra_sgd(0.1),
 }
-every_optimizer = pytest.mark.parametrize("make", EVERY.values(), ids=EVERY)
+every_optimizer = pytest.mark.parametrize("tx", EVERY.values(), ids=EVERY)
 
 
-def two_steps(tx, gradient=None, params=PARAMS):
-    """The params and the state after two steps; ``gradient`` returns (grads, again)."""
-    state = tx.init(params)
-    for z in (Z1, Z2):
-        if gradient is None:
-            grads, again = mean_grad(params, z), {"grad_fn": mean_grad, "batch": z}
+def two_steps(tx, part=None, gradient=mean_grad, batches=(Z1, Z2)):
+    """The params and the state after two steps."""
+    params, state = PARAMS, tx.init(PARAMS)
+    for z in batches:
+        if part is None:
+            grads, again = gradient(params, z), {"grad_fn": gradient, "batch": z}
         else:
-            grads, again = gradient(params, z)
+            grads, again = m.grad_in_parts(gradient, part)(params, z)
         updates, state = tx.update(grads, state, params, **again)
         params = optax.apply_updates(params, updates)
     return params, state
@@ -136,43 +132,32 @@ def assert_close(a, b, **tolerance):
 
 
 @every_optimizer
-def test_the_whole_batch_as_its_part_is_the_plain_correction(make):
-    plain = two_steps(make())
-    assert_close(two_steps(make(part=1)), plain, rtol=0)
+def test_the_whole_batch_as_its_part_is_the_plain_correction(tx):
+    plain = two_steps(tx)
+    assert_close(two_steps(tx, 1), plain, rtol=0)
     # A function that returns the batch: the same, up to the rounding of float32.
-    assert_close(two_steps(make(part=lambda z: z)), plain, rtol=1e-5, atol=1e-6)
+    assert_close(two_steps(tx, lambda z: z), plain, rtol=1e-5, atol=1e-6)
 
 
 @every_optimizer
-def test_a_share_and_a_function_that_takes_it_are_the_same(make):
-    by_share, by_function = two_steps(make(part=SHARE)), two_steps(make(part=first))
-    assert_close(by_share, by_function, rtol=0)
-    assert np.any(join(by_share[0]) != join(two_steps(make())[0]))
-
-
-@every_optimizer
-def test_a_batch_in_two_parts_is_the_same_step(make):
-    inside = two_steps(make(part=SHARE))
-    outside = two_steps(make(), m.grad_in_parts(mean_grad, SHARE))
-    assert_close(outside, inside, rtol=1e-5, atol=1e-6)  # sums in another order
+def test_a_share_and_a_function_that_takes_it_are_the_same(tx):
+    by_share = two_steps(tx, SHARE)
+    assert_close(by_share, two_steps(tx, first), rtol=1e-5, atol=1e-6)  # sums in another order
+    assert np.any(join(by_share[0]) != join(two_steps(tx)[0]))
 
 
 def test_the_estimate_is_unbiased():
     """Over the disjoint parts of a batch, the mean of d is the d of the whole batch."""
-    momentum = lambda part: m.corrected_momentum(0.3, part=part)
-    _, state = momentum(None).update(
-        mean_grad(PARAMS, Z1), momentum(None).init(PARAMS), PARAMS, grad_fn=mean_grad, batch=Z1
-    )
+    tx = m.corrected_momentum(0.3)
+    _, state = tx.update(mean_grad(PARAMS, Z1), tx.init(PARAMS), PARAMS, prev_grads=PARAMS)
     moved = jax.tree.map(lambda p: p + 0.1, PARAMS)
 
     def d(part):
-        grads = mean_grad(moved, Z2)
-        return momentum(part).update(grads, state, moved, grad_fn=mean_grad, batch=Z2)[0]
+        grads, again = m.grad_in_parts(mean_grad, part)(moved, Z2)
+        return tx.update(grads, state, moved, **again)[0]
 
     parts = [d(lambda z, k=k: z[k : k + 2]) for k in range(0, SIZE, 2)]
-    assert_close(
-        jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *parts), d(None), rtol=1e-5
-    )
+    assert_close(jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *parts), d(1), rtol=1e-5)
     assert not np.allclose(join(parts[0]), join(parts[1]), rtol=1e-2)
 
 
@@ -185,55 +170,62 @@ def counted(lengths):
 
 
 @pytest.mark.parametrize(
-    ("make", "outside", "inside"),
+    ("tx", "part", "gradients"),
     [
-        (EVERY["mu2_sgd"], 1 + SHARE, 1 + 2 * SHARE),
-        (EVERY["storm"], 1 + SHARE, 1 + 2 * SHARE),
-        (EVERY["mu2_extra_sgd"], 1 + 2 * SHARE, 1 + 3 * SHARE),
+        (m.mu2_sgd(0.1), SHARE, 1 + SHARE),
+        (m.storm(0.1, 0.3), SHARE, 1 + SHARE),
+        (m.mu2_sgd(0.1), first, 1 + 2 * SHARE),
+        (m.mu2_extra_sgd(0.1), SHARE, 1 + 2 * SHARE),
+        (m.mu2_extra_sgd(0.1, hint=SHARE), None, 3),
+        (m.mu2_extra_sgd(0.1, hint=1 / 2), SHARE, 1 + 2 * SHARE),
     ],
 )
-def test_a_step_costs_as_many_gradients_as_it_says(make, outside, inside):
+def test_a_step_costs_as_many_gradients_as_it_says(tx, part, gradients):
     lengths = []
-    two_steps(make(), m.grad_in_parts(counted(lengths), SHARE))
-    assert sum(lengths) == 2 * SIZE * outside
-    lengths.clear()
-    both = lambda params, z: (
-        counted(lengths)(params, z),
-        {"grad_fn": counted(lengths), "batch": z},
-    )
-    two_steps(make(part=SHARE), both)
-    assert sum(lengths) == 2 * SIZE * inside
-
-
-@pytest.mark.parametrize(
-    ("part", "gradients"), [(None, 3), (1 / 2, 1 + 2 * SHARE + 2 * (1 - SHARE) / 2)]
-)
-def test_a_hint_of_its_own_costs_no_more_than_the_papers(part, gradients):
-    lengths = []
-    both = lambda params, z: (
-        counted(lengths)(params, z),
-        {"grad_fn": counted(lengths), "batch": z},
-    )
-    two_steps(m.mu2_extra_sgd(0.1, part=part, hint=SHARE), both)
+    two_steps(tx, part, counted(lengths))
     assert sum(lengths) == 2 * SIZE * gradients
 
 
-def test_the_estimate_takes_no_sample_of_the_hint():
-    tx = m.mu2_extra_sgd(0.1, hint=SHARE)
+@pytest.mark.parametrize("has_aux", [False, True])
+def test_a_loss_with_auxiliary_data_is_evaluated_whole(has_aux):
+    lengths = []
+
+    def of_mean(params, z):
+        lengths.append(len(z))
+        value = jnp.mean(jax.vmap(loss, (None, 0))(params, z))
+        return (value, len(z)) if has_aux else value
+
+    out, grads, again = m.value_and_grad(of_mean, has_aux=has_aux, part=SHARE)(PARAMS, Z1)
+    assert sum(lengths) == (SIZE + TAKEN if has_aux else SIZE)
+    assert_close(
+        out[0] if has_aux else out,
+        of_mean(PARAMS, Z1)[0] if has_aux else of_mean(PARAMS, Z1),
+        rtol=1e-6,
+    )
+    assert_close(grads, mean_grad(PARAMS, Z1), rtol=1e-5, atol=1e-6)
+    elsewhere = jax.tree.map(lambda p: p + 0.1, PARAMS)
+    by_grad_fn = m.grad_in_parts(mean_grad, SHARE)(PARAMS, Z1)[1]
+    expected = by_grad_fn["grad_fn"](elsewhere, by_grad_fn["batch"])
+    assert_close(again["grad_fn"](elsewhere, again["batch"]), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("hint", "part"), [(SHARE, None), (1 / 2, 2 * SHARE)])
+def test_the_estimate_takes_no_sample_of_the_hint(hint, part):
+    tx = m.mu2_extra_sgd(0.1, hint=hint)
     points = []
 
     def watched(params, z):
         points.append((join(params), {float(row[-1]) for row in z}))
         return mean_grad(params, z)
 
-    state = tx.init(PARAMS)
     params = jax.tree.map(lambda p: p + 0.1, PARAMS)  # so that the three points are three
-    tx.update(mean_grad(params, Z1), state, params, grad_fn=watched, batch=Z1)
+    grads, again = m.grad_in_parts(watched, part or 1)(params, Z1)
+    tx.update(grads, tx.init(PARAMS), params, **again)
     used = {tuple(x): z for x, z in points if not np.allclose(x, join(params))}
-    hint, estimate = used.values()
-    assert len(hint) == TAKEN
-    assert len(estimate) == SIZE - TAKEN
-    assert not hint & estimate
+    own, estimate = used.values()
+    assert len(own) == TAKEN
+    assert len(estimate) == (TAKEN if part else SIZE - TAKEN)
+    assert not own & estimate
 
 
 def test_keys_belong_to_every_sample_and_ragged_batches_need_a_function():
@@ -241,115 +233,89 @@ def test_keys_belong_to_every_sample_and_ragged_batches_need_a_function():
         scale = jax.random.uniform(batch["key"])
         return jax.tree.map(lambda g: scale * g, mean_grad(params, batch["z"]))
 
-    batch = {"z": Z1, "key": jax.random.key(0)}
-    tx = m.mu2_sgd(0.1, part=SHARE)
-    tx.update(noisy(PARAMS, batch), tx.init(PARAMS), PARAMS, grad_fn=noisy, batch=batch)
+    m.grad_in_parts(noisy, SHARE)(PARAMS, {"z": Z1, "key": jax.random.key(0)})
 
     ragged = {"z": Z1, "lengths": jnp.arange(3)}
     by_z = lambda params, batch: mean_grad(params, batch["z"])
-    call = lambda tx: tx.update(
-        by_z(PARAMS, ragged), tx.init(PARAMS), PARAMS, grad_fn=by_z, batch=ragged
-    )
     with pytest.raises(ValueError, match=r"one length in all arrays .* shapes \[\(3,"):
-        call(tx)
+        m.grad_in_parts(by_z, SHARE)(PARAMS, ragged)
     halved = lambda batch: {"z": batch["z"][:4], "lengths": batch["lengths"]}
-    call(m.mu2_sgd(0.1, m.linear_momentum(beta=m.measured_beta()), part=halved))
+    two_steps(EVERY["mu2_sgd measured"], halved, by_z, (ragged, ragged))
 
 
 @pytest.mark.parametrize("part", [0, -0.5, 1.5, float("nan")])
 def test_a_share_lies_between_zero_and_one(part):
-    for make in EVERY.values():
+    for make in (m.grad_in_parts, lambda loss, part: m.value_and_grad(loss, part=part)):
         with pytest.raises(ValueError, match=r"`part` must lie in \(0, 1\], got"):
-            make(part=part)
+            make(mean_grad, part)
     with pytest.raises(ValueError, match=r"`hint` must lie in \(0, 1\], got"):
         m.mu2_extra_sgd(0.1, hint=part)
 
 
 def test_a_part_is_a_static_number_or_a_function():
     with pytest.raises(TypeError, match=r"share of the batch such as 1/8, or a function .*'half'"):
-        m.mu2_sgd(0.1, part="half")
+        m.grad_in_parts(mean_grad, "half")
     with pytest.raises(TypeError, match=r"`part` must be a Python number .*static_args=\(.part."):
-        m.mu2_sgd(0.1, part=jnp.array(0.5))
-    with pytest.raises(TypeError, match=r"`part` must be a Python number such as 1/8"):
-        m.grad_in_parts(mean_grad, first)
+        m.grad_in_parts(mean_grad, jnp.array(0.5))
     with pytest.raises(TypeError, match=r"`hint` must be a Python number such as 1/8"):
         m.mu2_extra_sgd(0.1, hint=first)
 
 
 def test_a_part_has_a_sample_and_so_has_what_a_hint_leaves():
     with pytest.raises(ValueError, match=r"at least one sample, got 0\.05 of a batch of 8; take a"):
-        two_steps(m.mu2_sgd(0.1, part=0.05))
+        two_steps(m.mu2_sgd(0.1), 0.05)
     with pytest.raises(ValueError, match=r"`hint` must leave at least one sample to the rest"):
         two_steps(m.mu2_extra_sgd(0.1, hint=0.99))
 
 
 def test_a_batch_without_samples_has_no_share():
-    tx = m.mu2_sgd(0.1, part=SHARE)
     with pytest.raises(ValueError, match=r"got arrays of shapes \[\]; pass a function"):
-        tx.update(PARAMS, tx.init(PARAMS), PARAMS, grad_fn=lambda p, z: p, batch=())
+        m.grad_in_parts(lambda p, z: p, SHARE)(PARAMS, ())
 
 
-@pytest.mark.parametrize("tx", [m.mu2_sgd(0.1, part=0.5), m.mu2_extra_sgd(0.1, hint=0.5)])
-def test_a_part_of_a_part_is_refused(tx):
-    with pytest.raises(ValueError, match=r"got a part of one; drop it from"):
-        two_steps(tx, m.grad_in_parts(mean_grad, SHARE))
-
-
-@pytest.mark.parametrize("tx", [m.mu2_sgd(0.1, part=0.5), m.mu2_extra_sgd(0.1, hint=0.5)])
+@pytest.mark.parametrize("tx", [m.mu2_sgd(0.1), m.mu2_extra_sgd(0.1, hint=0.5)])
 def test_a_missing_batch_is_said_as_ever(tx):
     with pytest.raises(ValueError, match=r"`batch` was not given: call"):
         tx.update(PARAMS, tx.init(PARAMS), PARAMS, grad_fn=mean_grad)
 
 
-def test_a_part_and_given_previous_gradients_exclude_each_other():
-    tx = m.mu2_sgd(0.1, part=SHARE)
-    with pytest.raises(ValueError, match=r"`prev_grads` must not be given .* got both; drop one"):
-        tx.update(PARAMS, tx.init(PARAMS), PARAMS, prev_grads=PARAMS)
-    with pytest.raises(ValueError, match=r"\(`multi_steps` gives it\), got both"):
-        two_steps(m.multi_steps(tx, 2))
-
-
 def test_multi_steps_adds_up_the_parts_of_its_small_batches():
     """Two calls of four samples with one of each, against one of eight and the same two."""
-    small = m.multi_steps(EVERY["mu2_sgd"](), 2)
-    params, state = PARAMS, small.init(PARAMS)
-    for z in (Z1[:4], Z1[4:], Z2[:4], Z2[4:]):
-        grads, again = m.grad_in_parts(mean_grad, SHARE)(params, z)
-        updates, state = small.update(grads, state, params, **again)
-        params = optax.apply_updates(params, updates)
-    at_once, _ = two_steps(EVERY["mu2_sgd"](part=lambda z: z[::4]))
+    small = m.multi_steps(EVERY["mu2_sgd"], 2)
+    params, _ = two_steps(small, SHARE, batches=(Z1[:4], Z1[4:], Z2[:4], Z2[4:]))
+    at_once, _ = two_steps(EVERY["mu2_sgd"], lambda z: z[::4])
     assert_close(params, at_once, rtol=1e-5, atol=1e-6)
 
 
 def test_accumulated_microbatches_are_the_natural_parts():
     accumulated = m.accumulate(mean_grad)
-    stacked = lambda z: z.reshape(4, 2, -1)
     lengths = []
-
-    def both(params, z):
-        z = stacked(z)
-        return accumulated(params, z), {"grad_fn": accumulated, "batch": z}
-
-    def in_parts(params, z):
-        gradient = lambda params, z: (lengths.append(len(z)), accumulated(params, z))[1]
-        return m.grad_in_parts(gradient, 1 / 4)(params, stacked(z))
-
-    expected = two_steps(EVERY["mu2_sgd"](part=first))
-    assert_close(two_steps(EVERY["mu2_sgd"](part=1 / 4), both), expected, rtol=1e-5, atol=1e-6)
-    assert_close(two_steps(EVERY["mu2_sgd"](), in_parts), expected, rtol=1e-5, atol=1e-6)
+    gradient = lambda params, z: (lengths.append(len(z)), accumulated(params, z))[1]
+    stacked = tuple(z.reshape(4, 2, -1) for z in (Z1, Z2))
+    in_parts = two_steps(EVERY["mu2_sgd"], 1 / 4, gradient, stacked)
+    assert_close(in_parts, two_steps(EVERY["mu2_sgd"], first), rtol=1e-5, atol=1e-6)
     assert lengths == [1, 3, 1] * 2
 
 
-def test_frozen_leaves_stay_with_a_part():
-    mask = {"matrix": True, "rest": False}
-    inside, _ = two_steps(m.freeze(EVERY["mu2_sgd"](part=SHARE), mask))
+@pytest.mark.parametrize("name", ["mu2_sgd", "mu2_sgd measured"])
+def test_frozen_leaves_stay_with_a_part(name):
+    def only_rest(params, z):
+        return mean_grad({"matrix": PARAMS["matrix"], "rest": params["rest"]}, z)
+
     lengths = []
-    gradient = m.grad_in_parts(counted(lengths), SHARE)
-    outside, _ = two_steps(m.freeze(EVERY["mu2_sgd"](), mask), gradient)
+    frozen = m.freeze(EVERY[name], {"matrix": True, "rest": False})
+    params, state = two_steps(frozen, SHARE, counted(lengths))
     assert sum(lengths) == 2 * SIZE * (1 + SHARE)
-    assert_close(outside, inside, rtol=1e-5, atol=1e-6)
-    assert_close(inside["matrix"], PARAMS["matrix"], rtol=0)
-    assert float(inside["rest"][0]) != float(PARAMS["rest"][0])
+    assert_close(params["matrix"], PARAMS["matrix"], rtol=0)
+    # β sees the part, as it does where nothing but the rest is there.
+    alone, alone_state = {"rest": PARAMS["rest"]}, EVERY[name].init({"rest": PARAMS["rest"]})
+    gradient = lambda params, z: {"rest": only_rest(params, z)["rest"]}
+    for z in (Z1, Z2):
+        grads, again = m.grad_in_parts(gradient, SHARE)(alone, z)
+        updates, alone_state = EVERY[name].update(grads, alone_state, alone, **again)
+        alone = optax.apply_updates(alone, updates)
+    assert_close(params["rest"], alone["rest"], rtol=1e-6)
+    assert_close(state.corrected.beta_memory, alone_state.corrected.beta_memory, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -357,9 +323,9 @@ def test_narrow_gradients_are_added_up_in_float32(dtype):
     """ξ(B) - ξ(S) must not be rounded: with S = B it is zero, and d is the plain one."""
     params = jax.tree.map(lambda p: p.astype(dtype), PARAMS)
     batches = jnp.array(BATCHES, dtype)
-    plain, _ = run(m.mu2_sgd(0.5, m.linear_momentum()), params, batches, mean_grad)
-    whole = m.mu2_sgd(0.5, m.linear_momentum(), part=lambda z: z)
-    points, state = run(whole, params, batches, mean_grad)
+    tx = m.mu2_sgd(0.5, m.linear_momentum())
+    plain, _ = run(tx, params, batches, mean_grad)
+    points, state = run(tx, params, batches, mean_grad, lambda z: z)
     assert state.d["matrix"].dtype == jnp.float32
     # One place of a bfloat16 of order one: g - (g - g̃) is g̃ up to float32.
     assert_close(points, plain, rtol=0, atol=2.0**-7)
@@ -381,13 +347,12 @@ def test_the_error_bar_knows_that_the_change_comes_from_a_part():
     def final(key):
         ball = m.onto_l2_ball(3.0)
         momentum = m.linear_momentum(beta=m.measured_beta())
-        tx = m.mu2_sgd(10.0, momentum, projection=ball, part=1 / 8)
+        tx = m.mu2_sgd(10.0, momentum, projection=ball)
 
         def step(carry, key):
             params, state = carry
-            batch = sample(key)
-            grads = quadratic(params, batch)
-            updates, state = tx.update(grads, state, params, grad_fn=quadratic, batch=batch)
+            grads, again = m.grad_in_parts(quadratic, 1 / 8)(params, sample(key))
+            updates, state = tx.update(grads, state, params, **again)
             error = jnp.sum((state.d - params) ** 2)  # the exact gradient at params is params
             return (optax.apply_updates(params, updates), state), error
 
@@ -410,7 +375,7 @@ def test_each_device_takes_a_part_of_its_own_share():
     """Eight devices with two samples each and one of them in the part, against every other one."""
     mesh = jax.make_mesh((8,), ("all",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec
-    tx = EVERY["mu2_sgd measured"]()
+    tx = EVERY["mu2_sgd measured"]
     mean_loss = lambda params, z: jnp.mean(jax.vmap(loss, (None, 0))(params, z))
 
     def step(carry, z, **options):

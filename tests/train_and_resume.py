@@ -42,7 +42,7 @@ def train_step(state, batch):
         )
         return cross_entropy(logits, batch), updates
 
-    evaluate = mu2_optax.linen.value_and_grad(loss_fn, has_aux=True)
+    evaluate = mu2_optax.value_and_grad(loss_fn, has_aux=True)
     (_, updates), grads, again = evaluate(state.params)
     return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"], **again)
 

@@ -27,7 +27,7 @@ OPTIMIZERS = {
     "mu2_sgd, linear": m.mu2_sgd(0.1, m.linear_momentum(), projection=BALL),
     "mu2_sgd, measured β": m.mu2_sgd(0.1, m.linear_momentum(beta=m.measured_beta())),
     "mu2_sgd, lean": m.mu2_sgd(0.1, lean=True),
-    "mu2_sgd, part": m.mu2_sgd(0.1, part=1 / 4),
+    "mu2_sgd, part": m.mu2_sgd(0.1),
     "mu2_extra_sgd": m.mu2_extra_sgd(0.05, projection=BALL),
     "mu2_adam": m.mu2_adam(0.05, m.linear_momentum()),
     "mu2_adamw": m.mu2_adamw(0.05, m.linear_momentum(), weight_decay=1e-4),
@@ -43,6 +43,7 @@ OPTIMIZERS = {
 # In the gradient at the params, or in those that the optimizer asks for; some read one alone.
 WHERE = ("grads", "again")
 READS = {"mu2_auto": ("grads",), "anytime_sgd": ("grads",), "projected sgd": ("grads",)}
+PART = {"mu2_sgd, part": 1 / 4}  # of the batch that is evaluated again
 FAULTS = (np.nan, np.inf, -np.inf)
 
 
@@ -61,16 +62,17 @@ def samples(seeds: int) -> tuple[np.ndarray, ...]:
     return a, b, broken
 
 
-def excess_loss(tx: Any, where: str, fault, a, b, broken):
+def excess_loss(tx: Any, part: float, where: str, fault, a, b, broken):
     """The excess loss at the end of a run, and how many steps were rejected."""
 
     def step(carry, sample):
         x, state = carry
         a, b, fault = sample
         whole, faulty = (a, b, jnp.zeros(8)), (a, b, jnp.full(8, fault))
-        grads = grad_fn(x, faulty if where == "grads" else whole)
-        again = faulty if where == "again" else whole
-        updates, state = tx.update(grads, state, x, grad_fn=grad_fn, batch=again)
+        gradient = m.grad_in_parts(grad_fn, part)
+        grads, _ = gradient(x, faulty if where == "grads" else whole)
+        _, again = gradient(x, faulty if where == "again" else whole)
+        updates, state = tx.update(grads, state, x, **again)
         return (optax.apply_updates(x, updates), state), None
 
     x = jnp.zeros(4)
@@ -89,7 +91,7 @@ def runs(name: str, seeds: int, faults: tuple[float, ...] = FAULTS) -> list[str]
     """How the runs of an optimizer ended, for each fault and each gradient that it may be in."""
     tx, data, outcomes = m.reject_nonfinite(OPTIMIZERS[name]), samples(seeds), []
     for where in READS.get(name, WHERE):
-        one_run = functools.partial(excess_loss, tx, where)
+        one_run = functools.partial(excess_loss, tx, PART.get(name, 1), where)
         run = jax.jit(jax.vmap(one_run, in_axes=(None, 0, 0, 0)))
         clean, _ = map(np.asarray, run(0.0, *data))
         shorter, _ = map(np.asarray, run(0.0, *without(data, data[-1])))

@@ -8,7 +8,7 @@ t E|error|^2 grows with t for the first and stays level for the second, at 1/(2L
 that.
 
 Then ``mu2_extra_sgd`` on batches of 8 samples: as in the paper, with the correction on one sample
-(1.25 gradients a step with `grad_in_parts`), with the hint on one sample of its own and the
+(1.25 gradients a step), with the hint on one sample of its own and the
 estimate on the other seven (3 gradients, as the paper's), and with the hint on one and the estimate
 on another one (1.5 gradients). Takes about a minute on a 2-core x86-64 CPU without a GPU.
 """

@@ -26,12 +26,14 @@ class Method:
       estimate: A function of (gradient, x before the step, x after it, state) that returns the
         gradient estimate d, the point x where it is one, and the point that is the output.
       averaged: Whether the theory's output is the mean of those points, as it is for SGD.
+      part: The share of the batch that is evaluated again.
     """
 
     name: str
     build: Callable[[Any, Callable[[Any], Any]], optax.GradientTransformation]
     estimate: Callable[[Any, Any, Any, Any], tuple[Any, Any, Any]]
     averaged: bool = False
+    part: float = 1.0
 
 
 def _corrected(grads: Any, before: Any, after: Any, state: Any) -> tuple[Any, Any, Any]:
@@ -52,25 +54,25 @@ METHODS = {
     **{
         f"mu2_sgd_part_{parts}": Method(
             f"μ²-SGD, 1/{parts} of the batch",
-            lambda eta, ball, parts=parts: mu2_optax.mu2_sgd(
-                eta, LINEAR, projection=ball, weighted_steps=True, part=1 / parts
-            ),
+            lambda eta, ball: mu2_optax.mu2_sgd(eta, LINEAR, projection=ball, weighted_steps=True),
             _corrected,
+            part=1 / parts,
         )
         for parts in (2, 4, 8)
     },
     **{
         f"mu2_extra_sgd_{name}": Method(
             f"μ²-ExtraSGD, {name}",
-            lambda eta, ball, options=options: mu2_optax.mu2_extra_sgd(
-                eta, LINEAR, projection=ball, **options
+            lambda eta, ball, hint=hint: mu2_optax.mu2_extra_sgd(
+                eta, LINEAR, projection=ball, hint=hint
             ),
             lambda grads, before, after, state: (state.d, after, after),
+            part=part,
         )
-        for name, options in {
-            "part": {"part": 1 / 8},
-            "hint": {"hint": 1 / 8},
-            "hint_and_part": {"hint": 1 / 8, "part": 1 / 7},
+        for name, (hint, part) in {
+            "part": (None, 1 / 8),
+            "hint": (1 / 8, 1.0),
+            "hint_and_part": (1 / 2, 1 / 4),
         }.items()
     },
     "uniform": Method(
@@ -110,13 +112,14 @@ METHODS = {
 def _stepper(problem: Problem, method: Method, eta: Any, key: jax.Array) -> tuple[Any, Any]:
     """The first carry, and a step from (carry, t) to (carry, d, the point x of d)."""
     tx = method.build(eta, mu2_optax.onto_l2_ball(problem.radius))
+    gradient = mu2_optax.grad_in_parts(problem.grad_fn, method.part)
     x = jnp.zeros(problem.dim)
 
     def step(carry: Any, t: jax.Array) -> tuple[Any, Any, Any]:
         x, state, _, mean = carry
         z = problem.sample(jax.random.fold_in(key, t))
-        grads = problem.grad_fn(x, z)
-        updates, state = tx.update(grads, state, x, grad_fn=problem.grad_fn, batch=z)
+        grads, again = gradient(x, z)
+        updates, state = tx.update(grads, state, x, **again)
         after = optax.apply_updates(x, updates)
         d, point, output = method.estimate(grads, x, after, state)
         return (after, state, output, mean + (output - mean) / t), d, point

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from mu2_optax._checks import check_iterations, check_like, check_params
+from mu2_optax._checks import check_iterations
+from mu2_optax._tree_checks import check_like, check_params
 from mu2_optax._trees import widened
-from mu2_optax._types import Tree
+from mu2_optax._types import Params, Tree
 
 Oracle: TypeAlias = Callable[[Tree], Tree]
 """A function from a direction to a point of K."""
@@ -18,7 +19,7 @@ Oracle: TypeAlias = Callable[[Tree], Tree]
 
 def check_oracle(
     lmo: Oracle,
-    params: Any,
+    params: Params,
     key: jax.Array,
     *,
     projection: Callable[[Any], Any] | None = None,

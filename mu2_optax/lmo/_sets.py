@@ -10,13 +10,12 @@ from jax.flatten_util import ravel_pytree
 from mu2_optax._checks import (
     check_choice,
     check_iterations,
-    check_like,
     check_nonnegative,
-    check_params,
     check_single,
 )
 from mu2_optax._newton_schulz import newton_schulz
 from mu2_optax._sharding import left_to_partitioner
+from mu2_optax._tree_checks import check_like, check_params
 from mu2_optax._trees import (
     add,
     cast_like,
@@ -26,12 +25,13 @@ from mu2_optax._trees import (
     scaled,
     widened,
 )
+from mu2_optax._types import Scalar, Tree
 from mu2_optax.lmo._oracle import Oracle
 
 _NEVER_ABOVE_ONE = (1.5, -0.5, 0.0)  # Newton–Schulz whose singular values grow towards 1
 
 
-def l2_ball(radius: Any, center: Any = None) -> Oracle:
+def l2_ball(radius: Scalar, center: Tree = None) -> Oracle:
     r"""The oracle of an L2 ball, over the whole tree as one vector.
 
     .. math:: \arg\min_{\|v - c\|_2 \le r} \langle d, v \rangle = c - r\,d / \|d\|_2
@@ -57,7 +57,7 @@ def l2_ball(radius: Any, center: Any = None) -> Oracle:
     return _oracle(direction, radius, center)
 
 
-def linf_ball(radius: Any, center: Any = None) -> Oracle:
+def linf_ball(radius: Scalar, center: Tree = None) -> Oracle:
     r"""The oracle of an L∞ ball: the signs. It is the direction of signSGD.
 
     .. math:: \arg\min_{\|v - c\|_\infty \le r} \langle d, v \rangle = c - r\,\text{sign}(d)
@@ -78,7 +78,7 @@ def linf_ball(radius: Any, center: Any = None) -> Oracle:
     return _oracle(lambda d: jax.tree.map(jnp.sign, d), radius, center)
 
 
-def l1_ball(radius: Any, center: Any = None) -> Oracle:
+def l1_ball(radius: Scalar, center: Tree = None) -> Oracle:
     r"""The oracle of an L1 ball over the whole tree: one coordinate moves, so averages are sparse.
 
     .. math::
@@ -140,8 +140,8 @@ def simplex(scale: Any = 1.0) -> Oracle:
 
 
 def spectral_ball(
-    radius: Any,
-    center: Any = None,
+    radius: Scalar,
+    center: Tree = None,
     *,
     how: Literal["svd", "newton_schulz"] = "svd",
     iterations: int = 30,
@@ -193,7 +193,7 @@ def spectral_ball(
     return _oracle(lambda d: jax.tree.map(factor, d), radius, center)
 
 
-def _oracle(direction_of: Oracle, radius: Any, center: Any) -> Oracle:
+def _oracle(direction_of: Oracle, radius: Scalar, center: Any) -> Oracle:
     """The oracle that maps d to c - r u(d), for a ``direction_of`` u that ignores scale."""
     check_single("radius", radius)
     check_nonnegative("radius", radius, "pass a number such as 1.0.")

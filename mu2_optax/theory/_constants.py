@@ -10,14 +10,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import (
-    check_callable,
-    check_gradient,
-    check_iterations,
-    check_leading_axis,
-    check_params,
-)
-from mu2_optax._same_sample import GradFn, accumulate
+from mu2_optax._checks import check_callable, check_iterations
+from mu2_optax._microbatches import accumulate
+from mu2_optax._tree_checks import check_gradient, check_leading_axis, check_params
 from mu2_optax._trees import (
     add,
     cast_like,
@@ -27,11 +22,12 @@ from mu2_optax._trees import (
     scaled,
     widened,
 )
+from mu2_optax._types import Batch, GradFn, Params
 from mu2_optax.estimates import hessian_vector_product
 
 
 def measure_smoothness(
-    grad_fn: GradFn, params: Any, batch: Any, key: jax.Array, *, iterations: int = 100
+    grad_fn: GradFn, params: Params, batch: Batch, key: jax.Array, *, iterations: int = 100
 ) -> jax.Array:
     r"""The smoothness L of the loss on one batch: the largest curvature at ``params``.
 
@@ -76,7 +72,7 @@ def measure_smoothness(
 
 
 def measure_sample_smoothness(
-    grad_fn: GradFn, params: Any, samples: Any, key: jax.Array, *, iterations: int = 100
+    grad_fn: GradFn, params: Params, samples: Any, key: jax.Array, *, iterations: int = 100
 ) -> jax.Array:
     r"""The smoothness L that the theorems ask for: the largest over the samples.
 
@@ -111,7 +107,7 @@ def measure_sample_smoothness(
     return jnp.max(jax.lax.map(one, samples))
 
 
-def measure_gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax.Array:
+def measure_gradient_variance(grad_fn: GradFn, params: Params, samples: Any) -> jax.Array:
     r"""The variance of the stochastic gradient at ``params``, without bias.
 
     .. math:: \sigma^2 \approx \frac{1}{n - 1} \sum_{i=1}^n \|\nabla f(x; z_i) - \bar g\|^2
@@ -152,13 +148,13 @@ def measure_gradient_variance(grad_fn: GradFn, params: Any, samples: Any) -> jax
         return (k + 1, mean, total + inner_product(away, optax.tree.sub(grads, mean))), None
 
     zero = jnp.zeros([], float)
-    start = (zero + 1, jax.tree.map(jnp.zeros_like, x), zero)
+    start = (zero + 1, optax.tree.zeros_like(x), zero)
     (_, _, total), _ = jax.lax.scan(add_sample, start, samples)
     return total / (count - 1)
 
 
 def measure_smoothness_variance(
-    grad_fn: GradFn, params: Any, samples: Any, key: jax.Array, *, iterations: int = 50
+    grad_fn: GradFn, params: Params, samples: Any, key: jax.Array, *, iterations: int = 50
 ) -> jax.Array:
     r"""The variance of the smoothness at ``params``: how differently the samples curve.
 
@@ -204,7 +200,7 @@ def measure_smoothness_variance(
             away = optax.tree.sub(hessian_vector_product(grad_fn, v)(x, sample), mean)
             return add(total, hessian_vector_product(grad_fn, away)(x, sample)), None
 
-        total, _ = jax.lax.scan(add_sample, jax.tree.map(jnp.zeros_like, x), samples)
+        total, _ = jax.lax.scan(add_sample, optax.tree.zeros_like(x), samples)
         return jax.tree.map(lambda a: a / (count - 1), total)
 
     return _power(apply, x, key, iterations)

@@ -15,12 +15,12 @@ from mu2_optax._checks import (
     check_callable,
     check_iterations,
     check_keyed,
-    check_params,
     check_steps,
     check_transform,
 )
-from mu2_optax._same_sample import GradFn
-from mu2_optax._trees import add, cast_like, wide_zeros, widened
+from mu2_optax._tree_checks import check_params
+from mu2_optax._trees import add, mean_like, wide_zeros, widened
+from mu2_optax._types import Batch, GradFn, Params
 from mu2_optax.theory._rates import batch_size
 
 Sample = Callable[[jax.Array], Any]
@@ -36,7 +36,7 @@ class DynamicRun(NamedTuple):
       records: What ``record`` returned, stacked over the steps; None without one.
     """
 
-    params: Any
+    params: Params
     state: Any
     samples: jax.Array
     records: Any
@@ -75,7 +75,7 @@ def dynamic_batches(grad_fn: GradFn, sample: Sample) -> GradFn:
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
     check_callable("sample", sample, "lambda key: jax.random.normal(key, (8,))")
 
-    def mean(params: Any, batch: Any) -> Any:
+    def mean(params: Params, batch: Batch) -> Any:
         check_keyed("count", batch)
         key, count = batch
         check_steps("count", count)
@@ -86,7 +86,7 @@ def dynamic_batches(grad_fn: GradFn, sample: Sample) -> GradFn:
 
         shapes = jax.eval_shape(lambda k: grad_fn(params, sample(k)), key)
         total = jax.lax.fori_loop(0, count, add_next, wide_zeros(shapes))
-        return cast_like(jax.tree.map(lambda s: s / count, total), shapes)
+        return mean_like(shapes, total, count)
 
     return mean
 
@@ -95,7 +95,7 @@ def run_dynamic(
     tx: optax.GradientTransformation,
     grad_fn: GradFn,
     sample: Sample,
-    params: Any,
+    params: Params,
     key: jax.Array,
     *,
     steps: int,
