@@ -104,7 +104,8 @@ def sweep(
       train: A function of (learning_rate, key), or, if ``learning_rates`` is a dict, of its names
         and ``key``, called by keyword.
       learning_rates: The rates; or a dict of names to values, whose product is the grid. They are
-        passed as floats of JAX's default precision.
+        passed as floats of JAX's default precision. With ``{}`` there is nothing to choose:
+        ``train(key=key)`` runs once per seed, and is a flat line beside others in pictures.
       seeds: The number of seeds (then 0, 1, ...), or the seeds themselves.
       strategy: ``"auto"``, ``"vmap"``, ``"map"``, ``"loop"`` or ``"python"``.
       chunk_size: How many cells run side by side (on each device), to bound memory.
