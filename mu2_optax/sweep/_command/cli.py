@@ -65,6 +65,7 @@ examples:
   mu2-sweep --task mnist --data folder-with-idx-files
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run     # Ctrl-C, and then:
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run --resume
+  mu2-sweep --lrs 0.01,0.1,0.3,1 --strategy loop --out run --resume    # runs 0.3 alone
   mu2-sweep my_module:train_fn                             # a task of your own
   mu2-sweep my_module:train_fn --strategy python           # not traced: an ordinary function
   mu2-sweep --strategy loop --workers 8                    # on processes of this machine
@@ -149,7 +150,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
     add(
-        "--resume", action="store_true", help="go on with the run in --out; what has finished stays"
+        "--resume",
+        action="store_true",
+        help="go on with the run in --out, perhaps with more rates, seeds or optimizers; what has "
+        "finished stays",
     )
     add("--quiet", action="store_true", help="print results and errors alone")
     add("--list", action="store_true", help="list tasks, optimizers and metrics, and exit")
