@@ -41,21 +41,18 @@ class Task:
     steps: int
     batch_size: int = 64
 
-    def build(self, data: str | Path | None = None) -> Train:
-        """Loads the data and returns the function that trains.
-
-        Args:
-          data: The folder of the data, for tasks that need one.
-
-        Returns:
-          A function of (optimizer, key) that returns the metrics ``test_accuracy``, ``test_loss``,
-          ``train_loss`` and ``initial_loss`` (the training loss before the first step).
-        """
-        return make_train(self, self.load(data))
-
 
 def make_train(task: Task, data: Data) -> Train:
-    """The training function of a task on given data; `Task.build` says what it returns."""
+    """The training function of a task on given data.
+
+    Args:
+      task: The task.
+      data: What its ``load`` gives.
+
+    Returns:
+      A function of (optimizer, key) that returns the metrics ``test_accuracy``, ``test_loss``,
+      ``train_loss`` and ``initial_loss`` (the training loss before the first step).
+    """
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
     count = len(train_x)
     epochs = -(-task.steps * task.batch_size // count)
