@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax import DoubleMomentum, fixed_momentum, linear_momentum
 from mu2_optax.sweep import Data, load_digits, load_mnist
 from mu2_optax.sweep._command.optimizers import evaluated
 
@@ -24,7 +23,7 @@ Train = Callable[[Any, Any], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """A task with the settings of the paper's experiments.
+    """A task.
 
     Attributes:
       summary: One line for ``--list``.
@@ -32,8 +31,6 @@ class Task:
       init: Makes params from a key and an image's shape.
       apply: The logits of a batch of images.
       steps: Steps of training.
-      momentum: The momenta.
-      radius: The radius of the ball that holds the params, or None.
       batch_size: Images a step.
     """
 
@@ -42,25 +39,20 @@ class Task:
     init: Callable[[Any, tuple[int, ...]], Any]
     apply: Callable[[Any, Any], Any]
     steps: int
-    momentum: DoubleMomentum
-    radius: float | None = None
     batch_size: int = 64
-
-    def build(self, data: str | Path | None = None) -> Train:
-        """Loads the data and returns the function that trains.
-
-        Args:
-          data: The folder of the data, for tasks that need one.
-
-        Returns:
-          A function of (optimizer, key) that returns the metrics ``test_accuracy``, ``test_loss``,
-          ``train_loss`` and ``initial_loss`` (the training loss before the first step).
-        """
-        return make_train(self, self.load(data))
 
 
 def make_train(task: Task, data: Data) -> Train:
-    """The training function of a task on given data; `Task.build` says what it returns."""
+    """The training function of a task on given data.
+
+    Args:
+      task: The task.
+      data: What its ``load`` gives.
+
+    Returns:
+      A function of (optimizer, key) that returns the metrics ``test_accuracy``, ``test_loss``,
+      ``train_loss`` and ``initial_loss`` (the training loss before the first step).
+    """
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
     count = len(train_x)
     epochs = -(-task.steps * task.batch_size // count)
@@ -175,13 +167,11 @@ def _pool(x: Any) -> Any:
 
 TASKS: dict[str, Task] = {
     "digits": Task(
-        "logistic regression in an L2 ball on scikit-learn's digits (no download), 440 steps",
+        "logistic regression on scikit-learn's digits (no download), 440 steps",
         lambda _: load_digits(),
         init_linear,
         apply_linear,
         steps=440,
-        momentum=linear_momentum(),
-        radius=3.0,
     ),
     "digits-cnn": Task(
         "a small convolutional network on the same digits, 220 steps",
@@ -189,16 +179,13 @@ TASKS: dict[str, Task] = {
         init_cnn,
         apply_cnn,
         steps=220,
-        momentum=fixed_momentum(),
     ),
     "mnist": Task(
-        "logistic regression in an L2 ball on MNIST (needs --data), one epoch",
+        "logistic regression on MNIST (needs --data), one epoch",
         load_mnist,
         init_linear,
         apply_linear,
         steps=938,
-        momentum=linear_momentum(),
-        radius=1.0,
     ),
     "mnist-cnn": Task(
         "a small convolutional network on MNIST (needs --data), one epoch",
@@ -206,6 +193,5 @@ TASKS: dict[str, Task] = {
         init_cnn,
         apply_cnn,
         steps=938,
-        momentum=fixed_momentum(),
     ),
 }

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from mu2_optax.sweep._analysis.metrics import COLORS, Mode, in_words, metric_mode
+from mu2_optax.sweep._analysis.metrics import COLORS, Mode, in_words, metric_mode, over_rates
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
 from mu2_optax.sweep._report.figures import curves, other_metrics, rates_figure
 from mu2_optax.sweep._report.svg import STYLES
@@ -57,7 +57,7 @@ def write_report(
     """
     if Path(path).suffix != ".html":
         raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
-    labelled = by_label(results)
+    labelled = over_rates(by_label(results))
     if not labelled:
         raise ValueError("there is nothing to report: `results` is empty.")
     for result in labelled.values():
