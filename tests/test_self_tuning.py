@@ -9,7 +9,8 @@ import numpy as np
 import optax
 import pytest
 
-from benchmarks import tables
+from benchmarks import recipes, tables
+from benchmarks.schedule_free_plus import schedule_free_plus
 from benchmarks.self_tuning import __main__ as command
 from benchmarks.self_tuning import (
     analysis,
@@ -24,7 +25,6 @@ from benchmarks.self_tuning import (
 )
 from benchmarks.self_tuning.peers import PEERS
 from benchmarks.self_tuning.records import Cell, Records
-from benchmarks.self_tuning.schedule_free_plus import schedule_free_plus
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, Functions, Task, split
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS, finetuning, images
 from mu2_optax.sweep import Data
@@ -132,14 +132,14 @@ def test_every_peer_goes_downhill_untouched(name):
 def test_muon_leaves_embeddings_and_last_layers_to_adamw():
     matrix, kernel = jnp.ones((4, 4)), jnp.ones((3, 3, 2, 4))
     params = {"net": [{"w": matrix, "b": jnp.ones(4)}] * 2, "characters": matrix, "conv": kernel}
-    marks = peers.matrices_inside(params)
+    marks = recipes.matrices_inside(params)
     assert marks["net"][0]["w"] is not None
     assert marks["conv"].reduction_axis == (0, 1, 2)
     assert marks["net"][0]["b"] is marks["net"][1]["w"] is marks["characters"] is None
 
 
 def test_schedules_end_at_zero_and_peak_at_the_rate():
-    for schedule in (peers.cosine(0.5, 100), peers.stable_then_decay(0.5, 100)):
+    for schedule in (recipes.cosine(0.5, 100), recipes.stable_then_decay(0.5, 100)):
         rates = np.array([schedule(count) for count in range(100)])
         assert rates.max() == pytest.approx(0.5)
         assert 0 < rates[0] <= 0.11
@@ -185,7 +185,7 @@ def test_schedule_free_plus_is_its_formulas(warmup):
 
 
 def test_the_average_of_dog_is_the_polynomial_one():
-    tx = peers.averaged(optax.sgd(1.0), power=8.0)
+    tx = recipes.averaged(optax.sgd(1.0), power=8.0)
     params, average = jnp.zeros(1), 0.0
     state = tx.init(params)
     for t in range(1, 6):

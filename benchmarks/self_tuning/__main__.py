@@ -18,6 +18,7 @@ import argparse
 import time
 from pathlib import Path
 
+from benchmarks import files
 from benchmarks.self_tuning import records, report, roles, runner
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
@@ -60,8 +61,8 @@ def arguments(options: list[str] | None = None) -> argparse.Namespace:
 
 def _is_frozen(commit: str) -> bool:
     """Whether the library is still that of a commit."""
-    root = records.git("rev-parse", "--show-toplevel")
-    return records.git("-C", str(root), "diff", "--exit-code", commit, "--", "mu2_optax") == ""
+    root = files.git("rev-parse", "--show-toplevel")
+    return files.git("-C", str(root), "diff", "--exit-code", commit, "--", "mu2_optax") == ""
 
 
 def allowed(name: str, peer: str, frozen: str | None) -> bool:
