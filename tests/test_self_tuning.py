@@ -14,6 +14,7 @@ from benchmarks.schedule_free_plus import schedule_free_plus
 from benchmarks.self_tuning import __main__ as command
 from benchmarks.self_tuning import (
     analysis,
+    frozen,
     goals,
     peers,
     pictures,
@@ -27,6 +28,7 @@ from benchmarks.self_tuning.peers import PEERS
 from benchmarks.self_tuning.records import Cell, Records
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, Functions, Task, split
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS, finetuning, images
+from mu2_optax import _auto
 from mu2_optax.sweep import Data
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -329,6 +331,18 @@ def test_mu2_auto_is_locked_out_of_confirmation_until_frozen(capsys):
     assert command.allowed("softmax_fashion", "mu2_auto", "abc")
     with pytest.raises(SystemExit):
         command.arguments(["--frozen", "no-such-commit"])
+    assert "does not name the commit no-such-commit" in capsys.readouterr().err
+
+
+def test_mu2_auto_gives_what_it_gave_when_it_was_frozen():
+    changed = frozen.differences(frozen.read()["fingerprint"])
+    assert not changed, "\n".join([*changed, frozen.REMEDY])
+
+
+def test_a_changed_constant_of_mu2_auto_is_noticed(monkeypatch):
+    monkeypatch.setattr(frozen, "CHOICES", {"mu2_auto()": False})
+    monkeypatch.setattr(_auto, "_AHEAD", 1.01 * _auto._AHEAD)
+    assert frozen.differences(frozen.read()["fingerprint"])
 
 
 def test_what_made_a_run_is_kept():
