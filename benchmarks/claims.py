@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from benchmarks.files import RESULTS, read_rows
+from benchmarks.self_tuning import claims as self_tuning
 from mu2_optax.sweep import load_results
 
 Row = dict[str, str]
@@ -158,6 +159,7 @@ CLAIMS = (
     measured_beta_is_as_flat_as_the_page_says,
     no_fault_was_lost_that_the_page_says_was_not,
     long_runs_kept_their_memory_and_their_precision,
+    *self_tuning.CLAIMS,
 )
 
 

@@ -363,11 +363,12 @@ def two_sides(tmp_path, tiny, monkeypatch):
         """
         sign = 1 if TASKS[name].higher_is_better else -1
         middle = value if test is None else test
+        info = records.made_by(frozen)
         for rate in rates or PEERS[peer].rates:
             worse = 0.0 if rate == PEERS[peer].untouched else 0.2
             for seed, by in enumerate((-0.01, 0.01)):
                 found = made_up(value - sign * worse, middle - sign * worse + by)
-                Records(tmp_path, name).add(Cell(peer, rate, seed), found, records.made_by(frozen))
+                Records(tmp_path, name).add(Cell(peer, rate, seed), found, info)
 
     return tmp_path, run
 
@@ -508,7 +509,7 @@ def test_the_list_of_tasks_has_every_kind_and_variants_say_what_was_not_run(tmp_
     assert shown["residual network with BatchNorm"][3] == "400 / 300"
     _, variants = rows.variant_rows(results)
     assert len(variants) == len(VARIANTS) + 3
-    assert all(row[2:] == ["not run", "not run", ""] for row in variants)
+    assert all(row[2:] == [*["not run"] * 3, ""] for row in variants)
 
 
 def test_documents_can_show_every_table_and_sentence(tmp_path):
@@ -543,3 +544,98 @@ def test_a_goal_is_missed_once_what_is_left_cannot_save_it(two_sides, monkeypatc
     run("second", "mu2_auto", 0.9)
     run("third", "mu2_auto", 1.01)
     assert verdicts() == [True, False, False, True]
+
+
+def test_the_goals_of_both_choices_stand_side_by_side(two_sides):
+    folder, run = two_sides
+    for peer in roles.RETUNED:
+        run("tiny", peer, 1.0)
+    run("tiny", "mu2_auto", 1.15)
+    run("tiny", "mu2_auto_spectral", 0.9)
+    head, body = rows.goal_rows(results_of(folder))
+    assert head[1] == "mu2_auto()"
+    assert "spectral" in head[3]
+    shown = {row[0]: (row[1], row[3]) for row in body}
+    on_tiny = "(b) development: "
+    assert shown[f"{on_tiny}ahead of the best tuned peer on a third"] == ("**missed**", "**met**")
+    assert shown[f"{on_tiny}within 10 % on all"] == ("**missed**", "**met**")
+    assert shown[f"{on_tiny}no seed collapses"] == ("**met**", "**met**")
+
+
+def test_a_tie_with_the_best_peer_is_not_ahead(two_sides):
+    folder, run = two_sides
+    for peer in ("mu2_auto", *roles.RETUNED):
+        run("tiny", peer, 1.0)
+    results = results_of(folder)
+    assert "the best tuned peer on 0 of 1" in sentences.answer(results, DEVELOPMENT)
+    (goal,) = (g for g in goals.goals(results) if g.text.startswith("(b) development: ahead"))
+    assert goal.met is False
+
+
+def test_the_profile_goal_says_on_how_many_tasks_and_beside_how_many_peers(two_sides, monkeypatch):
+    folder, run = two_sides
+    monkeypatch.setitem(TASKS, "second", TINY)
+    verdict = lambda: goals.goals(results_of(folder))[0]
+    run("tiny", "mu2_auto", 1.2)
+    assert verdict().figures == "0 of 16 peers are complete"
+    for peer in ("adamw_cosine", "adam"):
+        run("tiny", peer, 1.0)
+        run("second", peer, 1.0)
+    behind_so_far = verdict()
+    assert behind_so_far.met is None
+    assert behind_so_far.figures.endswith("the best of 2 of 16 peers, on 1 of 2 tasks")
+    run("second", "mu2_auto", 1.2)
+    assert verdict().met is False  # other peers could only make it worse
+    for name in ("tiny", "second"):
+        for peer in OTHERS:
+            run(name, peer, 1.0)
+        run(name, "mu2_auto", 0.9)
+    assert verdict().met is False  # all reach the target at the first point: none is ahead
+
+
+def test_times_are_those_of_the_quickest_runs_beside_adamw(two_sides):
+    folder, _ = two_sides
+    taken = {"adamw_cosine": (9.0, 2.0, 2.5), "mu2_auto": (30.0, 3.0), "muon_cosine": (8.0,)}
+    for peer, times in taken.items():
+        for seed, seconds in enumerate(times):
+            found = made_up(1.0) | {"seconds": seconds}
+            Records(folder, "tiny").add(Cell(peer, 1.0, seed), found, {})
+    head, body = rows.time_rows(results_of(folder))
+    assert head == ["", "AdamW, cosine", "× mu2_auto()", "× with `spectral`", "× Muon, cosine"]
+    assert body == [
+        ["tiny", "50 ms", "1.5", "not run", "not run"],  # one run alone has a compilation in it
+        ["**median** (quartiles)", "", "**1.5** (1.5–1.5)", "not run", "not run"],
+    ]
+
+
+def test_chosen_rates_at_the_ends_of_their_grids_are_counted(two_sides):
+    folder, run = two_sides
+    run("tiny", "adam", 1.0)  # best at the untouched rate, inside of the grid
+    run("tiny", "dog", 1.0)
+    for peer, rate in (("dog", PEERS["dog"].rates[-1]), ("prodigy", PEERS["prodigy"].rates[0])):
+        run("tiny", peer, 1.0)
+        Records(folder, "tiny").add(Cell(peer, rate, 0), made_up(0.1), {})
+    assert sentences.edges(results_of(folder)) == (
+        "Of 3 rates that were chosen for a peer and a task, 1 are the smallest and 1 the largest "
+        "of their grid.\n"
+    )
+
+
+def test_a_frozen_rule_keeps_all_names_of_its_commit(tmp_path, monkeypatch):
+    found = {"mu2_auto()": {"rate": 0.5}}
+    commits = iter(("abc", "def", "123"))
+    monkeypatch.setattr(frozen, "fingerprint", lambda: found)
+    monkeypatch.setattr(frozen, "git", lambda *a: next(commits) if a[0] == "rev-parse" else "")
+    file = tmp_path / "frozen.json"
+    for _ in range(2):
+        frozen.write(file)
+    assert frozen.read(file)["commits"] == ["abc", "def"]
+    found = {"mu2_auto()": {"rate": 0.51}}
+    assert frozen.differences(frozen.read(file)["fingerprint"]) == [
+        "mu2_auto(): rate 0.51 instead of 0.5"
+    ]
+    frozen.write(file)
+    assert frozen.read(file)["commits"] == ["123"]
+    monkeypatch.setattr(frozen, "git", lambda *a: None)
+    with pytest.raises(SystemExit, match="commit the changes of mu2_optax/ first"):
+        frozen.write(file)

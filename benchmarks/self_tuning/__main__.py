@@ -53,7 +53,7 @@ def arguments(options: list[str] | None = None) -> argparse.Namespace:
     if args.frozen is None and locked and set(OURS) & set(args.peers or ()):
         parser.error(f"{AUTO} on confirmation tasks needs --frozen COMMIT: its constants are fixed")
     if args.frozen is not None:
-        if args.frozen != frozen.read().get("commit"):
+        if args.frozen not in frozen.read().get("commits", ()):
             parser.error(f"--frozen: {frozen.FILE.name} does not name the commit {args.frozen}")
         if changed := frozen.differences(frozen.read()["fingerprint"]):
             parser.error("\n".join(["--frozen:", *changed, frozen.REMEDY]))

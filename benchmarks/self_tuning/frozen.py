@@ -1,7 +1,8 @@
 """Whether ``mu2_auto`` still does what it did when its results were made.
 
-``frozen.json`` names the commit that froze its constants. A commit gets another name when it is
-rebased, so the file also has a few numbers of a short run, which any change of the rule changes.
+``frozen.json`` names the commit that froze its constants, under every name that it has had: a
+commit gets another one when it is rebased. So the file also has a few numbers of a short run, which
+any change of the rule changes.
 """
 
 import json
@@ -79,18 +80,21 @@ def read(file: Path = FILE) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def write(commit: str | None = None, file: Path = FILE) -> None:
-    """Freezes ``mu2_auto`` as it is in a commit, by default the one that is checked out."""
-    if commit is None:
-        if git("diff", "--quiet", "HEAD", "--", "../mu2_optax") is None:
-            raise SystemExit("--freeze: commit the changes of mu2_optax/ first")
-        commit = git("rev-parse", "--short=7", "HEAD")
-    content = {
-        "commit": commit,
-        "date": time.strftime("%Y-%m-%d"),
-        "fingerprint": fingerprint(),
-    }
-    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+def write(file: Path = FILE) -> None:
+    """Freezes ``mu2_auto`` as it is in the commit that is checked out.
+
+    If it gives what was frozen before, the commit is another name for that.
+    """
+    if git("diff", "--quiet", "HEAD", "--", "../mu2_optax") is None:
+        raise SystemExit("--freeze: commit the changes of mu2_optax/ first")
+    commit, known = git("rev-parse", "--short=7", "HEAD"), read(file)
+    if known and not differences(known["fingerprint"]):
+        known["commits"] = list(dict.fromkeys([*known["commits"], commit]))
+    else:
+        date = time.strftime("%Y-%m-%d")
+        known = {"commits": [commit], "date": date, "fingerprint": fingerprint()}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
 def differences(known: dict[str, Any]) -> list[str]:
