@@ -7,7 +7,7 @@ from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.records import FOLDER, Records
 from benchmarks.self_tuning.roles import RETUNED, TUNED, UNTOUCHED, counted
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
-from benchmarks.self_tuning.tasks import TASKS, VARIANTS
+from benchmarks.self_tuning.tasks import BATCHES, HORIZONS, TASKS, VARIANTS
 from benchmarks.self_tuning.times import seconds
 
 PAGE = RESULTS.parents[1] / "docs" / "experiments.md"
@@ -21,7 +21,10 @@ def the_page_counts_tasks_kinds_peers_and_rates_as_the_code_does() -> None:
     assert text in " ".join(PAGE.read_text(encoding="utf-8").split()), text
     assert len(RETUNED) == 6
     assert all(len(peer.rates) == 6 for peer in others)
-    assert len(VARIANTS) == 9
+    assert set(BATCHES) == {1, 8, 512}  # beside 64
+    assert set(HORIZONS.values()) == {0.25, 4}
+    bases = {task.variant_of for task in VARIANTS.values()}
+    assert bases == {"mlp_fashion", "table_heavy", "factorization"}
 
 
 def mu2_auto_was_run_on_confirmation_tasks_only_as_it_was_frozen() -> None:
