@@ -11,7 +11,6 @@ estimate is ``error_bar(state).error``; medians over the seeds. It writes ``resu
 """
 
 import argparse
-import csv
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +21,9 @@ import optax
 from matplotlib.figure import Figure
 
 import mu2_optax
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS, write_rows
 from benchmarks.image_tasks import cnn_task, dense_task
+from benchmarks.pictures import write_picture
 from benchmarks.scanned_task import Task
 from examples import data as datasets
 from examples.option_types import positive_int
@@ -117,7 +117,7 @@ def calibrate(setting: Setting, data: Data) -> np.ndarray:
 
 def draw(found: dict[str, np.ndarray], file: Path) -> None:
     """Both curves of each setting: the bar and the truth, in units of one batch's noise."""
-    figure = Figure(figsize=(11, 4.8), dpi=160, layout="constrained")
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
     grid = figure.subplots(2, 5, sharex=True, sharey=True).ravel()
     for axes, (setting, values) in zip(grid, found.items(), strict=False):
         steps = MARKS[: values.shape[1]]
@@ -132,18 +132,18 @@ def draw(found: dict[str, np.ndarray], file: Path) -> None:
     figure.legend(lines, labels, loc="outside upper right", ncols=2, frameon=False)
     figure.supxlabel("step")
     figure.supylabel("squared error of d ÷ noise of one batch")
-    figure.savefig(file)
+    write_picture(figure, file)
 
 
 def write(found: dict[str, np.ndarray], file: Path) -> None:
     """Writes the medians over the seeds."""
-    with file.open("w", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(["setting", "step", "estimated", "true", "noise", "ratio"])
-        for setting, values in found.items():
-            medians = np.median(values, axis=0)
-            for step, row, ratio in zip(MARKS, medians, ratios(values), strict=False):
-                writer.writerow([setting, step, *(f"{v:.5g}" for v in row), f"{ratio:.4g}"])
+    rows = []
+    for setting, values in found.items():
+        medians = np.median(values, axis=0)
+        for step, row, ratio in zip(MARKS, medians, ratios(values), strict=False):
+            shown = dict(zip(("estimated", "true", "noise"), row, strict=True))
+            rows.append({"setting": setting, "step": step, **shown, "ratio": f"{ratio:.4g}"})
+    write_rows(file, rows, digits=5)
 
 
 def ratios(values: np.ndarray) -> np.ndarray:
@@ -164,7 +164,6 @@ def main() -> None:
     args = parser.parse_args()
     data = datasets.load_or_exit(parser, args)
     data = data._replace(train_x=data.train_x[:IMAGES], train_y=data.train_y[:IMAGES])
-    args.out.mkdir(parents=True, exist_ok=True)
     found = {}
     for name in args.settings:
         setting = SETTINGS[name]

@@ -7,7 +7,7 @@ The paper's setting, for an accelerator, and a small one, less than an hour on t
         --optimizers mu2_sgd storm sgd momentum adam schedule_free_sgd
 
 Random crop with padding 2 and random flip, learning rates from 1e-4 to 10. It writes
-``results.json``, ``results.csv`` (a row per run) and ``figure.png`` into
+``results.csv`` (a row per run), ``meta.json`` and ``figure.png`` into
 ``benchmarks/results/cifar10`` (another folder with ``--out``). Each finished run is kept in
 ``journal/`` there; a command that was stopped goes on from it, and with ``--minutes`` it stops by
 itself in time.
@@ -21,12 +21,12 @@ import jax
 import jax.numpy as jnp
 
 import mu2_optax.linen
-from benchmarks import experiment, network_task
-from benchmarks.nonconvex import OPTIMIZERS, RATES
+from benchmarks import experiment, files, network_task
+from benchmarks.nonconvex import COMPARED, RATES
 from examples import cifar10_resnet as example
 from examples import data as datasets
 from examples.option_types import positive_int
-from mu2_optax.sweep import Data, plot_sweep
+from mu2_optax.sweep import Data
 
 
 def make_network(data: Data, *, depth: int, width: int, batch: int) -> network_task.Network:
@@ -68,7 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    experiment.add_arguments(parser, data="cifar10", rates=RATES, optimizers=OPTIMIZERS)
+    experiment.add_arguments(parser, data="cifar10", rates=RATES, optimizers=COMPARED)
     shown = {"metavar": "N", "help": "default: %(default)s"}
     parser.add_argument("--depth", type=int, choices=example.STAGES, default=18)
     parser.add_argument("--width", type=positive_int, default=64, **shown)
@@ -77,7 +77,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.data != "cifar10":
         parser.error(f"the network takes colour images: --data must be cifar10, got {args.data}")
-    args.out = args.out or experiment.RESULTS / "cifar10"
+    args.out = args.out or files.RESULTS / "cifar10"
     data = datasets.load_or_exit(parser, args)
     steps = args.steps or args.epochs * (len(data.train_y) // args.batch)
     size = {"depth": args.depth, "width": args.width, "batch": args.batch}
@@ -94,13 +94,8 @@ def main() -> None:
         strategy="python",
     )
     experiment.save(results.values(), args.out, "benchmarks.cifar10")
-    plot_sweep(
-        experiment.select(results),
-        "test_accuracy",
-        args.out / "figure.png",
-        title=f"CIFAR-10: ResNet-{args.depth}, width {args.width}, {steps} steps of {args.batch}",
-        ylim=(0.0, 1.0),
-    )
+    title = f"CIFAR-10: ResNet-{args.depth}, width {args.width}, {steps} steps of {args.batch}"
+    experiment.draw_sweep(experiment.select(results), title, args.out / "figure.png")
 
 
 if __name__ == "__main__":

@@ -6,18 +6,18 @@ Prints each claim that is false, and ends with an error if there is one. The tab
 are checked by ``python -m benchmarks.tables --check``.
 """
 
-import csv
 import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS, read_rows
+from benchmarks.self_tuning import claims as self_tuning
 from mu2_optax.sweep import load_results
 
 Row = dict[str, str]
 PAPER = {"mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum", "adam"}
-PEERS = {"mu2_adam", "schedule_free_sgd", "schedule_free_adamw", "prodigy", "dog"}
+PEERS = {"mu2_adam", "schedule_free_sgd", "schedule_free_adamw", "prodigy", "dog_last"}
 COMPARED = PAPER - {"storm", "anytime_sgd"} | PEERS
 # The optimizers of each experiment, and how many rates and seeds each of them was run with.
 EXPERIMENTS = {
@@ -35,8 +35,7 @@ UNPROTECTED = {"results, CSV without its .sha256", "Flax's bytes", "Orbax", "IDX
 
 def rows_of(name: str) -> list[Row]:
     """The rows of a CSV file."""
-    with (RESULTS / f"{name}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    return read_rows(RESULTS / f"{name}.csv")
 
 
 def runs_of(folder: str) -> list[Row]:
@@ -160,6 +159,7 @@ CLAIMS = (
     measured_beta_is_as_flat_as_the_page_says,
     no_fault_was_lost_that_the_page_says_was_not,
     long_runs_kept_their_memory_and_their_precision,
+    *self_tuning.CLAIMS,
 )
 
 

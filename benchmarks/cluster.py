@@ -14,7 +14,6 @@ on one of the cores.
 import argparse
 import json
 import os
-import platform
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.cluster_study import CELLS, CELLS_PER_CALL, Costs, study
+from benchmarks.files import machine
 from mu2_optax.sweep._grid import make_grid
 from mu2_optax.sweep._results.journal import Journal
 
@@ -198,7 +198,7 @@ def main():
             result[part] = json.loads(json.dumps(measure(options)))
     if "study" in chosen:
         result["study"] = simulated(options, result)
-    result["machine"] = f"{os.cpu_count()}-core {platform.machine()} CPU"
+    result["machine"] = machine()
     file.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps({k: v for k, v in result.items() if k != "study"}, indent=1))
     for row in result.get("study", {}).get("rows", ()):

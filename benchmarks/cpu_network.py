@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import image_tasks
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS, write_rows
 from benchmarks.step_cost import OPTIMIZERS, cnn, make_step
-from benchmarks.timing import CORES, write_rows
+from benchmarks.timing import CORES
 from examples.cpu_layers import keep_freed_memory
 
 CASES = ("gradient, cpu_layers", "gradient, lax", "step of mu2_sgd, cpu_layers")

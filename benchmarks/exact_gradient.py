@@ -5,14 +5,14 @@
 
 Logistic regression in a ball of radius 4 with linear momenta, as in ``benchmarks.measured_beta``,
 of which it is the limit: μ²-SGD with d = ∇f. Every step is a pass over all images, so that there is
-one seed and the rates go from 0.1 to 1e4 only. It writes ``results.json`` and ``results.csv`` into
+one seed and the rates go from 0.1 to 1e4 only. It writes ``results.csv`` and ``meta.json`` into
 ``benchmarks/results/exact_gradient_<data>``.
 """
 
 import argparse
 from typing import Any
 
-from benchmarks import convex, experiment, logistic_task
+from benchmarks import convex, experiment, files, logistic_task
 from examples import data as datasets
 
 RATES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
@@ -27,7 +27,7 @@ def main() -> None:
     experiment.add_arguments(parser, data="mnist", rates=RATES, optimizers=(OPTIMIZER,))
     parser.set_defaults(seeds=1)
     args = parser.parse_args()
-    args.out = args.out or experiment.RESULTS / f"exact_gradient_{args.data.replace('-', '_')}"
+    args.out = args.out or files.RESULTS / f"exact_gradient_{args.data.replace('-', '_')}"
     data = datasets.load_or_exit(parser, args)
     setting: dict[str, Any] = convex.setting(args, data) | {"batch": len(data.train_y)}
     results = experiment.run(
@@ -37,7 +37,6 @@ def main() -> None:
         setting=setting,
         strategy="vmap",
     )
-    results = {name: experiment.without_curves(result) for name, result in results.items()}
     experiment.save(results.values(), args.out, "benchmarks.exact_gradient")
 
 

@@ -1,28 +1,27 @@
 """An experiment: a sweep for each of several cases, in one folder, resumed where it stopped."""
 
 import argparse
-import importlib.metadata
-import re
+import json
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.contenders import GRADIENTS, TITLES
+from benchmarks import files
+from benchmarks.optimizers import OPTIMIZERS
+from benchmarks.pictures import write_picture
 from examples import data as datasets
 from examples.option_types import positive_float, positive_int
-from mu2_optax.sweep import SweepResult, load_results, save_results, sweep
-
-RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("mu2-optax", "jax", "optax", "flax", "numpy", "scikit-learn")
+from mu2_optax.sweep import SweepResult, load_results, plot_sweep, sweep
 
 Results = dict[str, SweepResult]
+MADE = ("command", "versions", "machine")  # what is kept of how a result was made
 
 
 class Case(NamedTuple):
@@ -46,7 +45,7 @@ def add_arguments(
     add = parser.add_argument
     add("--lrs", type=positive_float, nargs="+", default=rates, metavar="RATE", help="the rates")
     add("--seeds", type=positive_int, default=3, metavar="N", help="how many; default: 3")
-    add("--optimizers", choices=TITLES, nargs="+", default=optimizers, metavar="NAME")
+    add("--optimizers", choices=OPTIMIZERS, nargs="+", default=optimizers, metavar="NAME")
     add("--steps", type=positive_int, metavar="N", help="default: whole epochs")
     add("--minutes", type=positive_float, help="start no run after so many; go on another time")
     add("--out", type=Path, metavar="DIR", help="default: a folder in benchmarks/results")
@@ -75,11 +74,11 @@ def run(
       A result for each case that has a finished run, by its label.
     """
     deadline = args.minutes and time.monotonic() / 60 + args.minutes
-    file = args.out / "results.json"
-    own = load_results(file) if file.is_file() else {}
+    own = load(args.out)
     results = {}
     for case in cases:
-        context = case._asdict() | {"gradients_per_step": GRADIENTS[case.optimizer], **setting}
+        gradients = OPTIMIZERS[case.optimizer].gradients
+        context = case._asdict() | {"gradients_per_step": gradients, **setting}
         if case.label in own:
             _check_setting(own[case.label], context, args.out)
         found = own.get(case.label) or (known or {}).get(case.label)
@@ -100,15 +99,15 @@ def run(
 
 
 def save(results: Iterable[SweepResult], out: Path, module: str) -> None:
-    """Writes ``results.json``, with everything, and ``results.csv``, a row per run without curves.
+    """Writes ``results.csv``, a row per run without curves, and ``meta.json``.
 
     Args:
       results: The results; those that were taken over say so by the command they have already.
       out: The folder. The journals of what has finished are removed from it.
       module: The module whose command makes them, such as ``"benchmarks.convex"``.
     """
-    versions = {package: importlib.metadata.version(package) for package in PACKAGES}
-    made = {"command": command_line(module)}
+    made = {"command": files.command_line(module)}
+    versions = files.versions()
     results = [
         replace(
             result,
@@ -116,14 +115,61 @@ def save(results: Iterable[SweepResult], out: Path, module: str) -> None:
         )
         for result in results
     ]
-    save_results(results, out / "results.json")
-    save_results([without_curves(result) for result in results], out / "results.csv")
+    write(results, out)
     for result in results:
         if result.finished.all():
             journal_of(out, result.label).unlink(missing_ok=True)
     if not any(out.glob("journal/*")):
         shutil.rmtree(out / "journal", ignore_errors=True)
     print(f"wrote {out}: {sum(int(result.finished.sum()) for result in results)} runs")
+
+
+def write(results: Sequence[SweepResult], out: Path) -> None:
+    """Writes the final metrics, and what made them: what all have in common is said once."""
+    rows = []
+    for result in results:
+        rows += cells(result, [name for name in result.metrics if not name.endswith("curve")])
+    files.write_rows(out / "results.csv", rows)
+    infos = [
+        {name: result.info[name] for name in MADE if name in result.info} for result in results
+    ]
+    contexts = [result.info["context"] for result in results]
+    shared, context = _common(infos), _common(contexts)
+    lines = [
+        json.dumps({result.label: _without(info, shared) | {"context": _without(own, context)}})
+        for result, info, own in zip(results, infos, contexts, strict=True)
+    ]
+    head = json.dumps({**shared, "context": context}, indent=1)
+    own_lines = ",\n  ".join(line[1:-1] for line in lines)
+    text = f'{head[:-2]},\n "results": {{\n  {own_lines}\n }}\n}}\n'
+    (out / "meta.json").write_text(text, encoding="utf-8")
+
+
+def load(folder: Path) -> Results:
+    """The results that `save` has written to a folder; none if it has not."""
+    if not (folder / "meta.json").is_file():
+        return {}
+    shared = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    own = shared.pop("results")
+    context = shared.pop("context")
+    return {
+        label: replace(
+            result,
+            info=shared | own[label] | {"context": context | own[label]["context"]},
+        )
+        for label, result in load_results(folder / "results.csv").items()
+    }
+
+
+def cells(result: SweepResult, metrics: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """A row of a CSV file for each run that has finished, as `load_results` reads it."""
+    for cell in np.argwhere(result.finished):
+        *point, seed = map(int, cell)
+        row = {"optimizer": result.label}
+        row |= {name: axis[i] for (name, axis), i in zip(result.axes.items(), point, strict=True)}
+        row |= {"seed": result.seeds[seed]}
+        row |= {name: result.metrics[name][tuple(cell)] for name in metrics}
+        yield row | ({"error": result.errors.get((*point, seed), "")} if result.errors else {})
 
 
 def select(results: Results, **values: Any) -> Results:
@@ -133,8 +179,8 @@ def select(results: Results, **values: Any) -> Results:
         for result in results.values()
         if all(result.info["context"][name] == value for name, value in values.items())
     }
-    order = dict.fromkeys((*TITLES, *chosen))
-    return {TITLES.get(name, name): chosen[name] for name in order if name in chosen}
+    order = [name for name in (*OPTIMIZERS, *chosen) if name in chosen]
+    return {OPTIMIZERS[n].title if n in OPTIMIZERS else n: chosen[n] for n in order}
 
 
 def projections(results: Results) -> list[str]:
@@ -153,19 +199,14 @@ def finish_figure(figure: Figure, title: str, file: Path) -> None:
     figure.legend(
         entries.values(), entries, loc="outside lower center", ncols=4, frameon=False, fontsize=10
     )
-    figure.savefig(file)
+    write_picture(figure, file)
 
 
-def without_curves(result: SweepResult) -> SweepResult:
-    """A result without the metrics whose names end in ``curve``."""
-    kept = {name: a for name, a in result.metrics.items() if not name.endswith("curve")}
-    return replace(result, metrics=kept)
-
-
-def command_line(module: str, options: Sequence[str] | None = None) -> str:
-    """The command that runs a module, with DATA for the folder of the data."""
-    text = " ".join(["python -m", module, *(sys.argv[1:] if options is None else options)])
-    return re.sub(r"(--data-dir[= ])\S+", r"\1DATA", text)
+def draw_sweep(results: Results, title: str, file: Path) -> None:
+    """Draws the test accuracy against the learning rate."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    plot_sweep(results, "test_accuracy", axes=figure.subplots(), ylim=(0.0, 1.0))
+    finish_figure(figure, title, file)
 
 
 def seed_of(key: jax.Array) -> int:
@@ -177,7 +218,7 @@ def _covers(result: SweepResult, context: Mapping[str, Any], args: argparse.Name
     """Whether a result has every rate and seed that is asked for, in the same setting."""
     return (
         result.info["context"] == context
-        and result.learning_rates.tolist() == list(args.lrs)
+        and result.learning_rates.tolist() == sorted(args.lrs)
         and result.seeds.tolist() == list(range(args.seeds))
         and bool(result.finished.all())
     )
@@ -196,3 +237,13 @@ def _check_setting(result: SweepResult, context: Mapping[str, Any], out: Path) -
                 f"{out} holds runs with {name} {found}, not {value}: choose another folder with "
                 "--out"
             )
+
+
+def _common(of_results: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The items that all have."""
+    first, *others = of_results
+    return {n: v for n, v in first.items() if all(n in o and o[n] == v for o in others)}
+
+
+def _without(info: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in info.items() if name not in shared}

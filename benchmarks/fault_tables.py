@@ -1,20 +1,16 @@
 """The tables of ``benchmarks.faults`` and ``benchmarks.long_runs``."""
 
-import csv
 from pathlib import Path
 
+from benchmarks.files import read_rows
+
 Rows = list[list[str]]
-
-
-def _read(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="", encoding="utf-8") as opened:
-        return list(csv.DictReader(opened))
 
 
 def faults_table(file: Path) -> Rows:
     """What a fault was tried on, how often, and how that ended."""
     rows = [["", "tried", "survived", "lost", "how the others ended"]]
-    for row in _read(file):
+    for row in read_rows(file):
         tried, lost = int(row["tried"]), int(row["lost"])
         rows.append([row["what"], f"{tried}", f"{tried - lost}", f"{lost}", row["ended"]])
     return rows
@@ -40,13 +36,13 @@ def long_runs_table(file: Path) -> Rows:
         numbers = [f"{apart:.0e}", f"{roundings:.2g}", *(f"{loss:.3g}" for loss in excess)]
         return [row["optimizer"], f"{memory:+.2f} MB", row["compiles"], *numbers]
 
-    return [head, *map(shown, _read(file))]
+    return [head, *map(shown, read_rows(file))]
 
 
 def long_sweeps_table(file: Path) -> Rows:
     """A long sweep with each strategy."""
     rows = [["", "cells", "memory a cell", "time a cell, first fifth", "last fifth"]]
-    for row in _read(file):
+    for row in read_rows(file):
         early, late = (float(row[f"milliseconds_{when}"]) for when in ("early", "late"))
         memory = f"{float(row['bytes_per_cell']):.0f} bytes"
         rows.append(

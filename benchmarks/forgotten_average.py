@@ -16,9 +16,9 @@ import jax
 import optax
 
 import mu2_optax
-from benchmarks import character_task, experiment, image_tasks
+from benchmarks import character_task, files, image_tasks
+from benchmarks.files import write_rows
 from benchmarks.scanned_task import Task
-from benchmarks.timing import write_rows
 from examples import data as datasets
 from examples.option_types import positive_int
 
@@ -99,7 +99,7 @@ def main() -> None:
             for row in run(jax.random.key(seed)):
                 rows.append({"task": setting.title, "seed": seed, **row})
                 print(*rows[-1].values(), flush=True)
-    write_rows(experiment.RESULTS / "forgotten_average" / "results.csv", rows)
+    write_rows(files.RESULTS / "forgotten_average" / "results.csv", rows)
 
 
 if __name__ == "__main__":

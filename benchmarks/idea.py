@@ -20,7 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import mu2_optax
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS
+from benchmarks.pictures import write_picture
 
 MINIMUM = np.array([0.45, -0.35])
 VARIANCES = np.array([1.0, 0.3])  # of the two features: the curvatures of the loss
@@ -195,9 +196,8 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=RESULTS / "idea", help="folder to write to")
     out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
     for name, picture in PICTURES.items():
-        picture().savefig(out / f"{name}.png", dpi=160)
+        write_picture(picture(), out / f"{name}.png")
         print(f"wrote {name}.png")
 
 

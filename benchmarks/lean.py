@@ -14,7 +14,6 @@ after it, in ``moves.csv``. Expected: as if the point were stored where moves ar
 not where they are neither. Takes about a minute on a 2-core x86-64 CPU without a GPU.
 """
 
-import csv
 from typing import Any
 
 import jax
@@ -23,7 +22,7 @@ import numpy as np
 import optax
 
 import mu2_optax
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS, write_rows
 from mu2_optax.sweep import load_digits
 
 STEPS, BATCH, TIMES = 2_000, 32, (10, 100, 2_000)
@@ -112,20 +111,9 @@ def measure_moves() -> list[dict[str, Any]]:
     return table
 
 
-def write(name: str, table: list[dict[str, Any]]) -> None:
-    """Writes rows to a CSV file of the results."""
-    out = RESULTS / "lean"
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / name).open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(table[0])
-        for row in table:
-            writer.writerow([f"{v:.3g}" if type(v) is float else v for v in row.values()])
-
-
 def main() -> None:
     """Measures."""
-    write("moves.csv", measure_moves())
+    write_rows(RESULTS / "lean" / "moves.csv", measure_moves(), digits=3)
     digits = load_digits()
     images = digits.train_x.reshape(len(digits.train_x), -1)
     rows = np.random.default_rng(0).integers(0, len(images), (STEPS, BATCH))
@@ -145,7 +133,7 @@ def main() -> None:
                     row[f"d_away_at_{t}"] = float(away)
                 table.append(row)
                 print(row)
-    write("results.csv", table)
+    write_rows(RESULTS / "lean" / "results.csv", table, digits=3)
 
 
 if __name__ == "__main__":

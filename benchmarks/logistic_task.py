@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import optax
 
 import mu2_optax
-from benchmarks.contenders import SHARES, evaluation_params, make_optimizer
 from benchmarks.experiment import Case
+from benchmarks.optimizers import OPTIMIZERS, Setting
 from mu2_optax.sweep import Data
 
 BATCH = 64
@@ -48,7 +48,7 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
     train_x, test_x = (x.reshape(len(x), -1) for x in (train_x, test_x))
     count, inputs = train_x.shape
     project = PROJECTIONS[case.projection]
-    momentum = mu2_optax.linear_momentum()
+    setting = Setting(momentum=mu2_optax.linear_momentum(), projection=project)
     epochs = -(-case.steps * BATCH // count)
 
     def loss_fn(params: Any, batch: Any) -> Any:
@@ -56,9 +56,9 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
 
     grad_fn = jax.grad(loss_fn)
-    optimizer, share = case.optimizer.partition("_part_")[0], SHARES.get(case.optimizer)
-    exact = optimizer == "anytime_exact"
-    in_parts = share and mu2_optax.grad_in_parts(grad_fn, share)
+    optimizer = OPTIMIZERS[case.optimizer]
+    exact = case.optimizer == "anytime_exact"
+    in_parts = mu2_optax.grad_in_parts(grad_fn, optimizer.share) if optimizer.share < 1 else None
 
     def gradient(params: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
         if in_parts:
@@ -74,7 +74,7 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
         }
 
     def train(learning_rate: Any, key: Any) -> dict[str, Any]:
-        tx = make_optimizer(optimizer, learning_rate, momentum, project)
+        tx = optimizer.make(learning_rate, setting)
         w_key, b_key, order_key = jax.random.split(key, 3)
         bound = inputs**-0.5
         params = {
@@ -96,7 +96,7 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
 
         def stretch(carry: Any, rows: Any) -> tuple[Any, Any]:
             carry, _ = jax.lax.scan(step, carry, rows)
-            return carry, measure(evaluation_params(carry[1], carry[0]))
+            return carry, measure(optimizer.evaluate(carry[1], carry[0]))
 
         first = measure(params)
         _, later = jax.lax.scan(stretch, (params, tx.init(params)), rows)

@@ -24,7 +24,7 @@ import numpy as np
 import optax
 
 import mu2_optax as m
-from benchmarks.timing import write_rows
+from benchmarks.files import write_rows
 from mu2_optax import lmo
 from mu2_optax.sweep import sweep
 
@@ -211,11 +211,6 @@ def long_sweep(strategy: str, side: int = 100, pause: float = 0.005) -> dict[str
     }
 
 
-def write(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
-    shown = lambda value: f"{value:.4g}" if isinstance(value, float) else value
-    write_rows(path, [{name: shown(value) for name, value in row.items()} for row in rows])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=STEPS)
@@ -233,9 +228,8 @@ def main() -> None:
             sweeps.append(pool.apply(long_sweep, (strategy, args.side)))
     print(*sweeps, sep="\n")
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        write(args.out / "steps.csv", runs)
-        write(args.out / "sweep.csv", sweeps)
+        write_rows(args.out / "steps.csv", runs, digits=4)
+        write_rows(args.out / "sweep.csv", sweeps, digits=4)
 
 
 if __name__ == "__main__":

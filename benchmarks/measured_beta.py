@@ -6,7 +6,7 @@
 Logistic regression as in ``benchmarks.convex``: each tensor in its unit ball, the whole vector in a
 ball of radius 4, and no set; rates from 1e-4 to 1e4, 3 seeds; μ²-SGD with both choices of β
 with as many steps as SGD, and with half of them, which are as many gradients. It writes
-``results.json``, ``results.csv`` and ``figure.png`` into ``benchmarks/results/measured_<data>``.
+``results.csv``, ``meta.json`` and ``figure.png`` into ``benchmarks/results/measured_<data>``.
 Runs of ``benchmarks.convex`` in the same setting are taken over from its results.
 """
 
@@ -16,12 +16,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks import convex, experiment, logistic_task
-from benchmarks.contenders import GRADIENTS
+from benchmarks import convex, experiment, files, logistic_task
+from benchmarks.optimizers import OPTIMIZERS
 from examples import data as datasets
-from mu2_optax.sweep import Data, load_results, plot_sweep
+from mu2_optax.sweep import Data, plot_sweep
 
-OPTIMIZERS = ("mu2_sgd", "mu2_sgd_measured", "sgd")
+COMPARED = ("mu2_sgd", "mu2_sgd_measured", "sgd")
 PROJECTIONS = ("per_tensor", "ball_4", "none")
 
 
@@ -30,9 +30,9 @@ def run_on_sets(
 ) -> experiment.Results:
     """Every optimizer on each of the sets, with the numbers of steps that ``steps_of`` gives it.
 
-    Runs in the file ``known`` of the same case and setting are taken over.
+    Runs in the folder ``known`` of the same case and setting are taken over.
     """
-    results = experiment.run(
+    return experiment.run(
         [
             experiment.Case(optimizer, steps, projection)
             for projection in PROJECTIONS
@@ -42,19 +42,17 @@ def run_on_sets(
         lambda case: logistic_task.make_train(case, data),
         args,
         setting=convex.setting(args, data),
-        known=load_results(known) if known.is_file() else None,
+        known=experiment.load(known),
     )
-    return {name: experiment.without_curves(result) for name, result in results.items()}
 
 
-def draw_sets(
-    shown: Callable[[str], experiment.Results], title: str, file: Path, height: float = 4.2
-) -> None:
-    """A panel for each set, with the results that ``shown`` gives for it."""
-    figure = Figure(figsize=(8, height), dpi=200, layout="constrained")
+def draw(results: experiment.Results, steps: int, title: str, file: Path) -> None:
+    """A panel for each set, with the results of so many steps."""
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
     panels = figure.subplots(1, len(PROJECTIONS), sharex=True, sharey=True)
     for axes, projection in zip(panels, PROJECTIONS, strict=True):
-        plot_sweep(shown(projection), "test_accuracy", axes=axes, ylim=(0.5, 1.0))
+        own = experiment.select(results, projection=projection, steps=steps)
+        plot_sweep(own, "test_accuracy", axes=axes, ylim=(0.5, 1.0))
         axes.set_title(logistic_task.IN_WORDS[projection], fontsize=9)
     experiment.finish_figure(figure, title, file)
 
@@ -64,23 +62,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    experiment.add_arguments(parser, data="mnist", rates=convex.RATES, optimizers=OPTIMIZERS)
+    experiment.add_arguments(parser, data="mnist", rates=convex.RATES, optimizers=COMPARED)
     args = parser.parse_args()
     name = args.data.replace("-", "_")
-    args.out = args.out or experiment.RESULTS / f"measured_{name}"
+    args.out = args.out or files.RESULTS / f"measured_{name}"
     steps = args.steps or convex.STEPS
     results = run_on_sets(
         args,
         datasets.load_or_exit(parser, args),
-        lambda optimizer: (steps, steps // GRADIENTS[optimizer]),
-        experiment.RESULTS / f"convex_{name}" / "results.json",
+        lambda optimizer: (steps, int(steps // OPTIMIZERS[optimizer].gradients)),
+        files.RESULTS / f"convex_{name}",
     )
     experiment.save(results.values(), args.out, "benchmarks.measured_beta")
-    draw_sets(
-        lambda projection: experiment.select(results, projection=projection, steps=steps),
-        f"{datasets.TITLES[args.data]}: logistic regression, {steps} steps",
-        args.out / "figure.png",
-    )
+    title = f"{datasets.TITLES[args.data]}: logistic regression, {steps} steps"
+    draw(results, steps, title, args.out / "figure.png")
 
 
 if __name__ == "__main__":

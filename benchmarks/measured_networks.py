@@ -5,7 +5,7 @@
 
 An MLP 784-256-256-10 or the paper's CNN on MNIST, batches of 64; a fixed γ of 0.1 (the paper's
 choice for networks) and linear momenta; β as in the paper, β measured, and β = 1, the plain
-gradient. It writes ``results.json`` and ``results.csv`` into
+gradient. It writes ``results.csv`` and ``meta.json`` into
 ``benchmarks/results/measured_networks_<model>``, and prints the accuracies.
 """
 
@@ -13,7 +13,7 @@ import argparse
 import functools
 
 import mu2_optax
-from benchmarks import experiment, image_tasks
+from benchmarks import experiment, files, image_tasks
 from benchmarks.scanned_task import make_train_with
 from examples import data as datasets
 from mu2_optax.sweep import sweep
@@ -42,7 +42,7 @@ def main() -> None:
     experiment.add_arguments(parser, data="mnist", rates=RATES, optimizers=())
     parser.add_argument("--model", choices=MODELS, default="mlp")
     args = parser.parse_args()
-    args.out = args.out or experiment.RESULTS / f"measured_networks_{args.model}"
+    args.out = args.out or files.RESULTS / f"measured_networks_{args.model}"
     task = MODELS[args.model](datasets.load_or_exit(parser, args))
     results = []
     for label, momentum in MOMENTA.items():

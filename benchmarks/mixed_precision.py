@@ -2,8 +2,8 @@
 
     python -m benchmarks.mixed_precision
 
-takes about 4 minutes on a 2-core x86-64 CPU, no GPU, prints two tables and writes ``results.json``
-and ``results.csv`` into ``benchmarks/results/mixed_precision``. Expected: bf16 params with the
+takes about 4 minutes on a 2-core x86-64 CPU, no GPU, prints two tables and writes ``results.csv``
+and ``meta.json`` into ``benchmarks/results/mixed_precision``. Expected: bf16 params with the
 default state (float32) end as float32 does, to within the spread over seeds; bf16 arithmetic in the
 model is as good with fixed momenta and worse with linear ones.
 """
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import mu2_optax
-from benchmarks import digits, experiment, small_cnn
+from benchmarks import digits, experiment, files, small_cnn
 from mu2_optax.sweep import sweep
 
 EPOCHS, SEEDS, LEARNING_RATE = 10, 5, 0.3
@@ -91,7 +91,7 @@ def main() -> None:
             )
             print(f"{result.label}:", ", ".join(shown), flush=True)
             results.append(result)
-    experiment.save(results, experiment.RESULTS / "mixed_precision", "benchmarks.mixed_precision")
+    experiment.save(results, files.RESULTS / "mixed_precision", "benchmarks.mixed_precision")
 
 
 if __name__ == "__main__":

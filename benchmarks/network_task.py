@@ -12,9 +12,8 @@ import jax
 import numpy as np
 import optax
 
-import mu2_optax
-from benchmarks.contenders import evaluation_params, make_optimizer
 from benchmarks.experiment import Case
+from benchmarks.optimizers import OPTIMIZERS, Setting
 
 
 class Network(NamedTuple):
@@ -47,7 +46,7 @@ def make_train(network: Network) -> Callable[[Case], Callable[..., dict[str, flo
             state = init(rate, params)
             for batch in network.batches(key, case.steps):
                 params, statistics, state = step(rate, params, statistics, state, batch)
-            final = evaluation_params(state, params)
+            final = OPTIMIZERS[case.optimizer].evaluate(state, params)
             if final is not params:  # schedule-free: the running statistics are not its average's
                 statistics = network.recalibrated(final, statistics, key)
             accuracy, loss = network.measure(final, statistics)
@@ -63,7 +62,7 @@ def make_train(network: Network) -> Callable[[Case], Callable[..., dict[str, flo
 
 def make_steps(network: Network, optimizer: str) -> tuple[Any, Any]:
     """The compiled first state of an optimizer, and its compiled step."""
-    momentum = mu2_optax.fixed_momentum()
+    make = OPTIMIZERS[optimizer].make
     value_and_grad = jax.value_and_grad(network.loss, has_aux=True)
 
     def grad_fn(params: Any, sample: Any) -> Any:
@@ -71,11 +70,11 @@ def make_steps(network: Network, optimizer: str) -> tuple[Any, Any]:
 
     @jax.jit
     def init(learning_rate: Any, params: Any) -> Any:
-        return make_optimizer(optimizer, learning_rate, momentum, None).init(params)
+        return make(learning_rate, Setting()).init(params)
 
     @jax.jit
     def step(learning_rate: Any, params: Any, statistics: Any, state: Any, batch: Any) -> Any:
-        tx = make_optimizer(optimizer, learning_rate, momentum, None)
+        tx = make(learning_rate, Setting())
         sample = (statistics, batch)  # both evaluations normalise and drop alike
         (_, statistics), grads = value_and_grad(params, *sample)
         updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=sample)

@@ -5,7 +5,7 @@ Batch 64, one epoch, learning rates from 1e-4 to 10, 3 seeds; the optimizers of 
 
     python -m benchmarks.nonconvex
 
-It writes ``results.json``, ``results.csv`` (a row per run) and ``figure.png`` into
+It writes ``results.csv`` (a row per run), ``meta.json`` and ``figure.png`` into
 ``benchmarks/results/nonconvex_mnist``. Each finished run is kept in ``journal/`` there; a command
 that was stopped goes on from it, and with ``--minutes`` it stops by itself in time.
 """
@@ -16,15 +16,15 @@ from typing import Any
 
 import jax
 
-from benchmarks import experiment, image_tasks, scanned_task
-from benchmarks.contenders import PAPER
+from benchmarks import experiment, files, image_tasks, scanned_task
 from benchmarks.experiment import Case
+from benchmarks.optimizers import PAPER
 from examples import data as datasets
-from mu2_optax.sweep import Data, plot_sweep
+from mu2_optax.sweep import Data
 
 BATCH = 64
 RATES = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
-OPTIMIZERS = (*PAPER, "schedule_free_sgd")
+COMPARED = (*PAPER, "schedule_free_sgd")
 
 
 def steps_per_epoch(data: Data) -> int:
@@ -53,11 +53,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    experiment.add_arguments(parser, data="mnist", rates=RATES, optimizers=OPTIMIZERS)
+    experiment.add_arguments(parser, data="mnist", rates=RATES, optimizers=COMPARED)
     args = parser.parse_args()
     if args.data == "cifar10":
         parser.error("the network takes grey images: use benchmarks.cifar10 for cifar10")
-    args.out = args.out or experiment.RESULTS / f"nonconvex_{args.data.replace('-', '_')}"
+    args.out = args.out or files.RESULTS / f"nonconvex_{args.data.replace('-', '_')}"
     data = datasets.load_or_exit(parser, args)
     steps = args.steps or steps_per_epoch(data)
     results = experiment.run(
@@ -68,13 +68,8 @@ def main() -> None:
         strategy="python",
     )
     experiment.save(results.values(), args.out, "benchmarks.nonconvex")
-    plot_sweep(
-        experiment.select(results),
-        "test_accuracy",
-        args.out / "figure.png",
-        title=f"{datasets.TITLES[args.data]}: the paper's CNN, γ = 0.1, β = 0.9",
-        ylim=(0.0, 1.0),
-    )
+    title = f"{datasets.TITLES[args.data]}: the paper's CNN, γ = 0.1, β = 0.9"
+    experiment.draw_sweep(experiment.select(results), title, args.out / "figure.png")
 
 
 if __name__ == "__main__":

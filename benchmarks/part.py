@@ -7,19 +7,18 @@ Logistic regression as in ``benchmarks.measured_beta``: each tensor in its unit 
 vector in a ball of radius 4, and no set; rates from 1e-4 to 1e4, 3 seeds. μ²-SGD with
 β = 1/t and with measured β, the correction on 1, 1/2, 1/4, 1/8 and 1/16 of each batch of 64, which
 costs 1 + share gradients a step; with as many gradients as SGD, and measured β also with as many
-steps. It writes ``results.json``, ``results.csv`` and ``figure.png`` into
+steps. It writes ``results.csv`` and ``meta.json`` into
 ``benchmarks/results/part_<data>``. Runs on the whole batch are those of
 ``benchmarks.measured_beta``.
 """
 
 import argparse
 
-from benchmarks import convex, experiment, measured_beta
-from benchmarks.contenders import GRADIENTS, SHARES
-from benchmarks.robustness_measures import with_budget
+from benchmarks import convex, experiment, files, measured_beta
+from benchmarks.optimizers import OPTIMIZERS, PARTS
 from examples import data as datasets
 
-OPTIMIZERS = ("mu2_sgd", "mu2_sgd_measured", "sgd", *SHARES)
+COMPARED = ("mu2_sgd", "mu2_sgd_measured", "sgd", *PARTS)
 
 
 def main() -> None:
@@ -27,31 +26,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    experiment.add_arguments(parser, data="mnist", rates=convex.RATES, optimizers=OPTIMIZERS)
+    experiment.add_arguments(parser, data="mnist", rates=convex.RATES, optimizers=COMPARED)
     args = parser.parse_args()
     name = args.data.replace("-", "_")
-    args.out = args.out or experiment.RESULTS / f"part_{name}"
+    args.out = args.out or files.RESULTS / f"part_{name}"
     steps = args.steps or convex.STEPS
 
     def steps_of(optimizer: str) -> tuple[int, ...]:
-        equal_cost = int(steps // GRADIENTS[optimizer])
-        only = optimizer in SHARES and "measured" not in optimizer
+        equal_cost = int(steps // OPTIMIZERS[optimizer].gradients)
+        only = optimizer in PARTS and "measured" not in optimizer
         return (equal_cost,) if only else (steps, equal_cost)
 
     results = measured_beta.run_on_sets(
         args,
         datasets.load_or_exit(parser, args),
         steps_of,
-        experiment.RESULTS / f"measured_{name}" / "results.json",
+        files.RESULTS / f"measured_{name}",
     )
     experiment.save(results.values(), args.out, "benchmarks.part")
-
-    def shown(projection: str) -> experiment.Results:
-        own = with_budget(results, "evaluations", projection=projection)
-        return {title: result for title, result in own.items() if "measured" in title}
-
-    title = f"{datasets.TITLES[args.data]}: logistic regression, gradients of {steps} steps of SGD"
-    measured_beta.draw_sets(shown, title, args.out / "figure.png", height=4.6)
 
 
 if __name__ == "__main__":

@@ -7,27 +7,26 @@
 μ²-SGD, μ²-ExtraSGD and μ²-Adam; SGD, momentum SGD and Adam; schedule-free SGD and AdamW,
 Prodigy and DoG (all four from ``optax.contrib``). Logistic regression is run with each tensor in
 its unit ball, and not constrained at all. At equal evaluations an optimizer with k gradients a step
-takes a k-th of SGD's steps. Each command prints the measures and writes ``results.json``,
-``results.csv`` (a row per run), ``measures.csv`` (plateau width, stability ratio, learning-rate
-sensitivity and best accuracy, with 95 % intervals over seeds) and pictures into
+takes a k-th of SGD's steps. Each command prints the measures (plateau width, stability ratio,
+learning-rate sensitivity and best accuracy, with 95 % intervals over seeds) and writes
+``results.csv`` (a row per run), ``meta.json`` and pictures into
 ``benchmarks/results/robustness_<task>_<data>``. Runs that ``benchmarks.convex`` or
 ``benchmarks.nonconvex`` has made in the same setting are taken from their results; ``--fresh``
 makes them again. A command that was stopped goes on where it was.
 """
 
 import argparse
-import csv
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks import convex, experiment, logistic_task, nonconvex
-from benchmarks.contenders import GRADIENTS
+from benchmarks import convex, experiment, files, logistic_task, nonconvex
+from benchmarks.optimizers import OPTIMIZERS
 from benchmarks.robustness_measures import BUDGETS, Robustness, robustness, with_budget
 from examples import data as datasets
-from mu2_optax.sweep import Data, load_results, plot_sweep
+from mu2_optax.sweep import Data, plot_sweep
 
-OPTIMIZERS = (
+COMPARED = (
     "mu2_sgd",
     "mu2_extra_sgd",
     "mu2_adam",
@@ -37,7 +36,7 @@ OPTIMIZERS = (
     "schedule_free_sgd",
     "schedule_free_adamw",
     "prodigy",
-    "dog",
+    "dog_last",
 )
 PROJECTIONS = ("per_tensor", "none")
 
@@ -45,7 +44,10 @@ PROJECTIONS = ("per_tensor", "none")
 def cases(optimizers: list[str], steps: int, projection: str) -> list[experiment.Case]:
     """Every optimizer with each number of steps that it is run for."""
     equal_steps = [experiment.Case(name, steps, projection) for name in optimizers]
-    equal_cost = [case._replace(steps=steps // GRADIENTS[case.optimizer]) for case in equal_steps]
+    equal_cost = [
+        case._replace(steps=int(steps // OPTIMIZERS[case.optimizer].gradients))
+        for case in equal_steps
+    ]
     return list(dict.fromkeys(equal_steps + equal_cost))
 
 
@@ -84,23 +86,18 @@ def measured(results: experiment.Results) -> dict[tuple[str, str, str], Robustne
     }
 
 
-def report(measures: dict[tuple[str, str, str], Robustness], file: Path) -> None:
-    """Prints the measures, and writes a row for each."""
+def report(measures: dict[tuple[str, str, str], Robustness]) -> None:
+    """Prints the measures."""
     print(f"{'':44}" + "".join(f"{name:>24}" for name in Robustness._fields))
-    with file.open("w", newline="") as opened:
-        writer = csv.writer(opened, lineterminator="\n")
-        writer.writerow(("projection", "budget", "optimizer", "measure", "value", "low", "high"))
-        for key, found in measures.items():
-            cells = (f"{m.value:.4g} [{m.low:.4g}, {m.high:.4g}]" for m in found)
-            print("{:11} {:12} {:20}".format(*key) + "".join(f"{cell:>24}" for cell in cells))
-            for name, measure in found._asdict().items():
-                writer.writerow((*key, name, *(f"{bound:.6g}" for bound in measure)))
+    for key, found in measures.items():
+        cells = (f"{m.value:.4g} [{m.low:.4g}, {m.high:.4g}]" for m in found)
+        print("{:11} {:12} {:20}".format(*key) + "".join(f"{cell:>24}" for cell in cells))
 
 
 def draw(results: experiment.Results, out: Path, subject: str) -> None:
     """Draws test accuracy against the rate, a panel for each budget."""
     for number, projection in enumerate(experiment.projections(results)):
-        figure = Figure(figsize=(8, 5), dpi=200, layout="constrained")
+        figure = Figure(figsize=(8, 5), layout="constrained")
         panels = figure.subplots(1, len(BUDGETS), sharex=True, sharey=True)
         for axes, (budget, title) in zip(panels, BUDGETS.items(), strict=True):
             own = with_budget(results, budget, projection=projection)
@@ -114,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    experiment.add_arguments(parser, data="mnist", rates=(), optimizers=OPTIMIZERS)
+    experiment.add_arguments(parser, data="mnist", rates=(), optimizers=COMPARED)
     parser.add_argument("--task", choices=("logistic", "cnn"), default="logistic")
     parser.add_argument("--fresh", action="store_true", help="take no runs of other experiments")
     args = parser.parse_args()
@@ -126,14 +123,12 @@ def main() -> None:
     ]
     place = args.data.replace("-", "_")
     args.lrs = args.lrs or paper.RATES
-    args.out = args.out or experiment.RESULTS / f"robustness_{args.task}_{place}"
+    args.out = args.out or files.RESULTS / f"robustness_{args.task}_{place}"
     data = datasets.load_or_exit(parser, args)
-    file = experiment.RESULTS / f"{name}_{place}" / "results.json"
-    known = load_results(file) if file.is_file() and not args.fresh else {}
+    known = {} if args.fresh else experiment.load(files.RESULTS / f"{name}_{place}")
     results = run(args, data, known)
-    results = {label: experiment.without_curves(result) for label, result in results.items()}
     experiment.save(results.values(), args.out, "benchmarks.robustness")
-    report(measured(results), args.out / "measures.csv")
+    report(measured(results))
     draw(results, args.out, f"{datasets.TITLES[args.data]}, {model}")
 
 

@@ -25,11 +25,12 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS, with_kept, write_rows
+from benchmarks.pictures import write_picture
 from benchmarks.step_cost import OPTIMIZERS, SGD, compiled, make_step, tree
 from benchmarks.step_cost import dense as dense_layers
 from benchmarks.sweep_throughput import logistic
-from benchmarks.timing import in_turn, with_kept, write_rows
+from benchmarks.timing import in_turn
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import sweep
 
@@ -126,7 +127,7 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
             panel.set_ylim(low / 3, high * 3)
     axes[0][0].legend(fontsize="x-small")
     figure.tight_layout()
-    figure.savefig(file, dpi=150)
+    write_picture(figure, file)
     plt.close(figure)
 
 

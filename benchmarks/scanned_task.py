@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-import mu2_optax
-from benchmarks.contenders import evaluation_params, make_optimizer
 from benchmarks.experiment import Case
+from benchmarks.optimizers import OPTIMIZERS, Setting, at_params
 
 
 class Task(NamedTuple):
@@ -35,13 +34,15 @@ class Task(NamedTuple):
 
 def make_train(task: Task, case: Case) -> Callable[..., dict[str, Any]]:
     """Training with the optimizer and the steps of a case, and the paper's momenta for networks."""
-    momentum = mu2_optax.fixed_momentum()
-    make = lambda rate: make_optimizer(case.optimizer, rate, momentum, None)
-    return make_train_with(task, make, case.steps)
+    own = OPTIMIZERS[case.optimizer]
+    return make_train_with(task, lambda rate: own.make(rate, Setting()), case.steps, own.evaluate)
 
 
 def make_train_with(
-    task: Task, make: Callable[[Any], optax.GradientTransformationExtraArgs], steps: int
+    task: Task,
+    make: Callable[[Any], optax.GradientTransformationExtraArgs],
+    steps: int,
+    evaluate: Callable[[Any, Any], Any] = at_params,
 ) -> Callable[..., dict[str, Any]]:
     """Training with the metrics ``test_accuracy`` and ``test_loss``, NaN where it diverged.
 
@@ -49,6 +50,7 @@ def make_train_with(
       task: What is learnt.
       make: From a learning rate to the optimizer.
       steps: How many steps.
+      evaluate: From (state, params) to the params to evaluate.
 
     Returns:
       A function of a rate and a key.
@@ -69,7 +71,7 @@ def make_train_with(
             return (optax.apply_updates(params, updates), state), None
 
         (params, state), _ = jax.lax.scan(step, (params, tx.init(params)), rows)
-        accuracy, loss = task.measure(evaluation_params(state, params), rows)
+        accuracy, loss = task.measure(evaluate(state, params), rows)
         fine = jnp.isfinite(loss)
         return {
             "test_accuracy": jnp.where(fine, accuracy, jnp.nan),

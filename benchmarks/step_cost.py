@@ -31,9 +31,9 @@ import numpy as np
 import optax
 
 import mu2_optax
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS, with_kept, write_rows
 from benchmarks.image_tasks import cnn_task
-from benchmarks.timing import in_turn, spread, with_kept, write_rows
+from benchmarks.timing import in_turn, spread
 from examples.cifar10_resnet import ResNet
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data

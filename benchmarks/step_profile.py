@@ -30,9 +30,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS, with_kept, write_rows
 from benchmarks.step_cost import MODELS, OPTIMIZERS, Model, make_step
-from benchmarks.timing import in_turn, with_kept, write_rows
+from benchmarks.timing import in_turn
 from examples.cpu_layers import keep_freed_memory
 
 SHOWN = ["SGD", "mu2_sgd", "mu2_sgd, part 1/8", "mu2_auto"]

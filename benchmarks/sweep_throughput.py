@@ -13,7 +13,6 @@ took three minutes.
 
 import argparse
 import dataclasses
-import json
 import os
 import platform
 import tempfile
@@ -26,7 +25,7 @@ import numpy as np
 import optax
 from tqdm import tqdm
 
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS
 from benchmarks.timing import CORES
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax import fixed_momentum, mu2_sgd
@@ -198,7 +197,7 @@ def main():
     parser.add_argument("--cnn-steps", type=int, default=40)
     parser.add_argument("--growth-steps", type=int, default=100)
     folder = RESULTS / "sweep_throughput"
-    parser.add_argument("--out", type=Path, default=folder, help="for result.json and result.md")
+    parser.add_argument("--out", type=Path, default=folder, help="for result.md")
     options = parser.parse_args()
     keep_freed_memory()
     # XLA reads this when the first array is made.
@@ -237,7 +236,6 @@ def main():
     }
     print(report(result))
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     (options.out / "result.md").write_text(report(result))
 
 

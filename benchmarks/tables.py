@@ -6,7 +6,7 @@
 
 A table stands between two comments, the first of which says what it shows:
 
-    <!-- table benchmarks/results/convex_mnist/results.json accuracy projection=per_tensor -->
+    <!-- table benchmarks/results/convex_mnist accuracy projection=per_tensor -->
     <!-- end of table -->
 
 ``accuracy`` is the mean test accuracy over the seeds, a row per optimizer and a column per learning
@@ -26,7 +26,6 @@ measured and simulated.
 """
 
 import argparse
-import csv
 import functools
 import math
 import re
@@ -38,13 +37,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks import cluster_study, fault_tables
-from benchmarks.experiment import RESULTS, Results, select
+from benchmarks.experiment import Results, load, select
+from benchmarks.files import RESULTS, read_rows
 from benchmarks.robustness_measures import Measure, robustness, with_budget
 from benchmarks.self_tuning import analysis
 from benchmarks.self_tuning import rows as self_tuning
 from benchmarks.self_tuning.rows import markdown
 from benchmarks.self_tuning.sentences import SENTENCES
-from mu2_optax.sweep import load_results
 
 ROOT = RESULTS.parents[1]
 POINTS = ("params", "average")
@@ -92,8 +91,7 @@ def measures_table(results: Results) -> str:
 
 def step_cost_table(file: Path, column: str, dtype: str = "float32") -> str:
     """One column of what ``benchmarks.step_cost`` measured, for each optimizer and model."""
-    with file.open(newline="") as opened:
-        rows = [row for row in csv.DictReader(opened) if row["dtype"] == dtype and row[column]]
+    rows = [row for row in read_rows(file) if row["dtype"] == dtype and row[column]]
     models = list(dict.fromkeys(row["model"] for row in rows))
     body = []
     for name in dict.fromkeys(row["optimizer"] for row in rows):
@@ -104,15 +102,13 @@ def step_cost_table(file: Path, column: str, dtype: str = "float32") -> str:
 
 def profile_table(file: Path) -> str:
     """Where the time of a step goes."""
-    with file.open(newline="") as opened:
-        rows = list(csv.DictReader(opened))
+    rows = read_rows(file)
     return markdown(["", "", *list(rows[0])[2:]], [list(row.values()) for row in rows])
 
 
 def forgotten_table(file: Path) -> str:
     """Accuracy and loss at the params and at the average, means over the seeds."""
-    with file.open(newline="") as opened:
-        rows = list(csv.DictReader(opened))
+    rows = read_rows(file)
     columns = [f"{what}_{where}" for what in ("accuracy", "loss") for where in POINTS]
     body = []
     for case in dict.fromkeys((row["task"], row["steps"]) for row in rows):
@@ -128,9 +124,7 @@ def pytorch_table(folder: Path) -> str:
     body = []
     for file in sorted(folder.glob("cores_*.csv")):
         cores = file.stem.removeprefix("cores_")
-        with file.open(newline="") as opened:
-            rows = list(csv.DictReader(opened))
-        for row in rows:
+        for row in read_rows(file):
             speeds = (float(row[name]) for name in ("per_second", "low", "high"))
             speed, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in speeds)
             times = [f"{float(row[f'times_{name}']):.2g}" for name in ("eager", "low", "high")]
@@ -157,14 +151,14 @@ def render(text: str) -> str:
 def _of_results(make: Callable[[Results], str]) -> Callable[..., str]:
     """A table of those results in a file that the options choose."""
 
-    def table(file: Path, budget: str | None = None, **options: str) -> str:
-        results = load_results(file)
+    def table(folder: Path, budget: str | None = None, **options: str) -> str:
+        results = load(folder)
         if budget is None:
             chosen = select(results, **options)
         else:
             chosen = with_budget(results, budget, **options)
         if not chosen:
-            raise ValueError(f"{file} has no results with {options}.")
+            raise ValueError(f"{folder} has no results with {options}.")
         return make(chosen)
 
     return table

@@ -1,9 +1,7 @@
 """Times that can be compared on a busy machine: all ways take turns, round after round."""
 
-import csv
 import os
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,23 +28,3 @@ def in_turn(ways: Mapping[Any, Callable[[], float]], rounds: int) -> dict[Any, n
 def spread(values: np.ndarray) -> Spread:
     """The median and the quartiles; of ratios, those of the same round are to be divided first."""
     return Spread(*(float(q) for q in np.percentile(values, (50, 25, 75))))
-
-
-def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes rows with the same columns as a CSV file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def with_kept(file: Path, rows: Sequence[Any], columns: Sequence[str]) -> list[Any]:
-    """The rows, after those in the file that have other values in these columns."""
-    key = lambda row: tuple(row[column] for column in columns)
-    new = set(map(key, rows))
-    kept = []
-    if file.is_file():
-        with file.open(newline="") as opened:
-            kept = [row for row in csv.DictReader(opened) if key(row) not in new]
-    return [*kept, *rows]

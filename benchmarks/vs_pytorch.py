@@ -30,10 +30,10 @@ import optax
 import torch
 
 import mu2_optax
-from benchmarks.experiment import RESULTS
+from benchmarks.files import RESULTS, write_rows
 from benchmarks.image_tasks import cnn_task, dense_task
 from benchmarks.scanned_task import Task
-from benchmarks.timing import CORES, in_turn, spread, write_rows
+from benchmarks.timing import CORES, in_turn, spread
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data, sweep
 

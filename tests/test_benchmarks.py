@@ -18,11 +18,11 @@ from benchmarks import (
     calibration,
     character_task,
     cifar10,
-    contenders,
     convex,
     digits,
     exact_gradient,
     experiment,
+    files,
     forgotten_average,
     idea,
     image_tasks,
@@ -36,8 +36,9 @@ from benchmarks import (
     scanned_task,
     tables,
 )
+from benchmarks.optimizers import OPTIMIZERS, Setting
 from benchmarks.theory import report
-from mu2_optax.sweep import Data, load_results
+from mu2_optax.sweep import Data
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -51,25 +52,25 @@ def call(module, monkeypatch, *options):
 @pytest.mark.slow
 def test_the_convex_experiment_runs_from_end_to_end_and_resumes(tmp_path, monkeypatch):
     options = ["--data", "digits", "--seeds", 2, "--lrs", 0.1, 10, "--steps", 4, "--out", tmp_path]
-    options += ["--evaluations", 2, "--optimizers", "mu2_sgd", "sgd", "--projections", "global"]
+    options += ["--evaluations", 2, "--optimizers", "mu2_sgd", "sgd", "--projections", "per_tensor"]
 
     def full_disk(*_):
         raise OSError("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "save_results", full_disk)
+        patch.setattr(experiment, "write", full_disk)
         with pytest.raises(OSError, match="no space left"):
             call(convex, monkeypatch, *options)
-    assert (tmp_path / "journal" / "global-mu2_sgd-4.jsonl").is_file()
+    assert (tmp_path / "journal" / "per_tensor-mu2_sgd-4.jsonl").is_file()
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "run", only_resuming(experiment.run))
         call(convex, monkeypatch, *options)
-    names = ["curves.png", "figure.png", "results.csv", "results.csv.sha256", "results.json"]
+    names = ["curves.csv", "curves.png", "figure.png", "meta.json", "results.csv"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-    results = load_results(tmp_path / "results.json")
-    assert list(results) == ["global/mu2_sgd/4", "global/sgd/4"]
+    results = experiment.load(tmp_path)
+    assert list(results) == ["per_tensor/mu2_sgd/4", "per_tensor/sgd/4"]
     assert all(result.finished.shape == (2, 2) for result in results.values())
-    info = results["global/mu2_sgd/4"].info
+    info = results["per_tensor/mu2_sgd/4"].info
     assert info["command"].startswith("python -m benchmarks.convex --data digits --seeds 2")
     assert info["context"]["gradients_per_step"] == 2
 
@@ -80,7 +81,7 @@ def test_the_parts_of_a_batch_are_run_at_their_cost(tmp_path, monkeypatch):
     options += ["--optimizers", "mu2_sgd_part_8", "mu2_sgd_measured_part_8"]
     monkeypatch.setattr(measured_beta, "PROJECTIONS", ("ball_4", "none"))
     call(part, monkeypatch, *options)
-    results = load_results(tmp_path / "results.json")
+    results = experiment.load(tmp_path)
     steps = {
         label.removeprefix("ball_4/"): result.info["context"]["gradients_per_step"]
         for label, result in results.items()
@@ -138,7 +139,7 @@ def test_the_cnn_experiment_is_interrupted_and_goes_on(tmp_path, monkeypatch):
     assert len((tmp_path / "journal" / "none-sgd-2.jsonl").read_text().splitlines()) > 1
     call(nonconvex, monkeypatch, *options)
     assert runs == [0, 1, 1, 0, 1]  # nothing that had finished is run again
-    results = load_results(tmp_path / "results.json")
+    results = experiment.load(tmp_path)
     assert len(results) == 2
     assert all(np.isfinite(result.metrics["test_loss"]).all() for result in results.values())
     assert not (tmp_path / "journal").exists()
@@ -160,10 +161,10 @@ def test_an_experiment_stops_in_time_and_keeps_what_has_finished(tmp_path, monke
     )
     watch(monkeypatch, hours.append)  # every run takes an hour
     call(nonconvex, monkeypatch, *options, "--minutes", 10)
-    (result,) = load_results(tmp_path / "results.json").values()
-    assert result.finished.tolist() == [[True], [False]]
+    (result,) = experiment.load(tmp_path).values()
+    assert result.learning_rates.tolist() == [0.1]  # of two
     call(nonconvex, monkeypatch, *options)
-    assert len(load_results(tmp_path / "results.json")) == 2
+    assert len(experiment.load(tmp_path)) == 2
     assert not (tmp_path / "journal").exists()
 
 
@@ -191,17 +192,14 @@ def test_the_comparison_of_peers_counts_steps_and_evaluations(task, tmp_path, mo
     options += ["--optimizers", "mu2_sgd", "sgd", "--out", tmp_path]
     monkeypatch.setattr(robustness, "PROJECTIONS", ("none",))
     call(robustness, monkeypatch, *options)
-    contexts = [
-        result.info["context"] for result in load_results(tmp_path / "results.json").values()
-    ]
+    contexts = [result.info["context"] for result in experiment.load(tmp_path).values()]
     kinds = {(c["optimizer"], c["steps"], c["steps"] * c["gradients_per_step"]) for c in contexts}
     assert kinds == {("mu2_sgd", 6, 12), ("mu2_sgd", 3, 6), ("sgd", 6, 6)}
-    assert (tmp_path / "measures.csv").is_file()
     assert "sensitivity" in capsys.readouterr().out
     assert not (tmp_path / "journal").exists()
-    before = (tmp_path / "results.json").read_bytes()
+    before = (tmp_path / "meta.json").read_bytes()
     call(robustness, monkeypatch, *options)  # what is in the results is not run again
-    assert (tmp_path / "results.json").read_bytes() == before
+    assert (tmp_path / "meta.json").read_bytes() == before
 
 
 @pytest.mark.slow
@@ -211,7 +209,7 @@ def test_the_cifar_experiment_runs_on_tiny_data(tmp_path, monkeypatch):
     options += ["--steps", 2, "--seeds", 1, "--lrs", 0.1, "--out", tmp_path / "out"]
     options += ["--optimizers", "mu2_sgd", "schedule_free_sgd"]
     call(cifar10, monkeypatch, *options)
-    results = load_results(tmp_path / "out" / "results.json")
+    results = experiment.load(tmp_path / "out")
     assert list(results) == ["none/mu2_sgd/2", "none/schedule_free_sgd/2"]
     assert str(tmp_path) not in results["none/mu2_sgd/2"].info["command"].split(" --out ")[0]
 
@@ -295,7 +293,7 @@ def test_the_comparison_of_measured_beta_takes_over_what_is_known(tmp_path, monk
     options += ["--optimizers", "mu2_sgd_measured", "sgd"]
     monkeypatch.setattr(measured_beta, "PROJECTIONS", ("ball_4", "none"))
     call(measured_beta, monkeypatch, *options)
-    results = load_results(tmp_path / "results.json")
+    results = experiment.load(tmp_path)
     budgets = {"mu2_sgd_measured": (4, 2), "sgd": (4,)}
     assert list(results) == [
         f"{projection}/{name}/{steps}"
@@ -304,15 +302,15 @@ def test_the_comparison_of_measured_beta_takes_over_what_is_known(tmp_path, monk
         for steps in counts
     ]
     assert (tmp_path / "figure.png").is_file()
-    before = (tmp_path / "results.json").read_bytes()
+    before = (tmp_path / "meta.json").read_bytes()
     call(measured_beta, monkeypatch, *options)
-    assert (tmp_path / "results.json").read_bytes() == before
+    assert (tmp_path / "meta.json").read_bytes() == before
 
 
 def test_an_exact_gradient_is_that_of_all_images(tmp_path, monkeypatch):
     options = ["--data", "digits", "--lrs", 0.1, 10, "--steps", 40, "--out", tmp_path]
     call(exact_gradient, monkeypatch, *options)
-    (result,) = load_results(tmp_path / "results.json").values()
+    (result,) = experiment.load(tmp_path).values()
     assert result.final("test_accuracy").shape == (2, 1)
     assert result.info["context"]["batch"] > 1_000
     assert (result.final("test_accuracy") > 0.5).all()
@@ -322,7 +320,7 @@ def test_an_exact_gradient_is_that_of_all_images(tmp_path, monkeypatch):
 def test_the_comparison_on_networks_runs_every_pair_of_momenta(tmp_path, monkeypatch, capsys):
     options = ["--data", "digits", "--seeds", 1, "--lrs", 0.1, "--steps", 3, "--out", tmp_path]
     call(measured_networks, monkeypatch, *options)
-    results = load_results(tmp_path / "results.json")
+    results = experiment.load(tmp_path)
     assert list(results) == list(measured_networks.MOMENTA)
     assert all(np.isfinite(result.metrics["test_loss"]).all() for result in results.values())
     assert len({float(result.final("test_loss")[0, 0]) for result in results.values()}) > 3
@@ -369,7 +367,7 @@ def test_recalibration_helps_where_the_statistics_lag(monkeypatch):
 
 @pytest.mark.slow
 def test_the_forgotten_average_is_measured_and_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(experiment, "RESULTS", tmp_path)
+    monkeypatch.setattr(files, "RESULTS", tmp_path)
     options = ("--tasks", "transformer", "--steps", 30, "--seeds", 2)
     call(forgotten_average, monkeypatch, *options)
     table = tables.forgotten_table(tmp_path / "forgotten_average" / "results.csv")
@@ -425,19 +423,17 @@ def test_each_measurement_of_the_theory_runs(name, tmp_path, monkeypatch):
 
 def test_the_command_in_a_result_hides_the_folder_of_the_data():
     options = ["--data-dir", "/home/me/data", "--seeds", "1"]
-    shown = experiment.command_line("benchmarks.robustness", options)
+    shown = files.command_line("benchmarks.robustness", options)
     assert shown == "python -m benchmarks.robustness --data-dir DATA --seeds 1"
-    assert "/home" not in experiment.command_line("benchmarks.convex", ["--data-dir=/home/me/data"])
+    assert "/home" not in files.command_line("benchmarks.convex", ["--data-dir=/home/me/data"])
 
 
 def test_projected_schedule_free_is_schedule_free_with_its_iterate_in_the_set():
-    momentum = mu2_optax.fixed_momentum()
+    own = OPTIMIZERS["schedule_free_sgd"]
     far = mu2_optax.onto_l2_ball(1e6)
-    free = contenders.make_optimizer("schedule_free_sgd", 0.1, momentum, None)
-    wide = contenders.make_optimizer("schedule_free_sgd", 0.1, momentum, far)
-    near = contenders.make_optimizer(
-        "schedule_free_sgd", 10.0, momentum, mu2_optax.onto_l2_ball(0.5)
-    )
+    free = own.make(0.1, Setting())
+    wide = own.make(0.1, Setting(projection=far))
+    near = own.make(10.0, Setting(projection=mu2_optax.onto_l2_ball(0.5)))
     params = [jnp.array([0.3, -0.4])] * 3
     states = [tx.init(params[0]) for tx in (free, wide, near)]
     for t in range(20):
@@ -445,7 +441,7 @@ def test_projected_schedule_free_is_schedule_free_with_its_iterate_in_the_set():
             grads = params[i] - jnp.array([jnp.sin(t), 2.0])
             updates, states[i] = tx.update(grads, states[i], params[i], grad_fn=None, batch=None)
             params[i] = optax.apply_updates(params[i], updates)
-        x = contenders.evaluation_params(states[2], params[2])
+        x = own.evaluate(states[2], params[2])
         assert float(jnp.linalg.norm(states[2].z)) <= 0.5 + 1e-5
         assert float(jnp.linalg.norm(x)) <= 0.5 + 1e-4
     np.testing.assert_allclose(params[0], params[1], atol=1e-5)

@@ -9,10 +9,12 @@ import numpy as np
 import optax
 import pytest
 
-from benchmarks import tables
+from benchmarks import recipes, tables
+from benchmarks.schedule_free_plus import schedule_free_plus
 from benchmarks.self_tuning import __main__ as command
 from benchmarks.self_tuning import (
     analysis,
+    frozen,
     goals,
     peers,
     pictures,
@@ -24,9 +26,9 @@ from benchmarks.self_tuning import (
 )
 from benchmarks.self_tuning.peers import PEERS
 from benchmarks.self_tuning.records import Cell, Records
-from benchmarks.self_tuning.schedule_free_plus import schedule_free_plus
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, Functions, Task, split
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS, finetuning, images
+from mu2_optax import _auto
 from mu2_optax.sweep import Data
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -132,14 +134,14 @@ def test_every_peer_goes_downhill_untouched(name):
 def test_muon_leaves_embeddings_and_last_layers_to_adamw():
     matrix, kernel = jnp.ones((4, 4)), jnp.ones((3, 3, 2, 4))
     params = {"net": [{"w": matrix, "b": jnp.ones(4)}] * 2, "characters": matrix, "conv": kernel}
-    marks = peers.matrices_inside(params)
+    marks = recipes.matrices_inside(params)
     assert marks["net"][0]["w"] is not None
     assert marks["conv"].reduction_axis == (0, 1, 2)
     assert marks["net"][0]["b"] is marks["net"][1]["w"] is marks["characters"] is None
 
 
 def test_schedules_end_at_zero_and_peak_at_the_rate():
-    for schedule in (peers.cosine(0.5, 100), peers.stable_then_decay(0.5, 100)):
+    for schedule in (recipes.cosine(0.5, 100), recipes.stable_then_decay(0.5, 100)):
         rates = np.array([schedule(count) for count in range(100)])
         assert rates.max() == pytest.approx(0.5)
         assert 0 < rates[0] <= 0.11
@@ -185,7 +187,7 @@ def test_schedule_free_plus_is_its_formulas(warmup):
 
 
 def test_the_average_of_dog_is_the_polynomial_one():
-    tx = peers.averaged(optax.sgd(1.0), power=8.0)
+    tx = recipes.averaged(optax.sgd(1.0), power=8.0)
     params, average = jnp.zeros(1), 0.0
     state = tx.init(params)
     for t in range(1, 6):
@@ -329,6 +331,18 @@ def test_mu2_auto_is_locked_out_of_confirmation_until_frozen(capsys):
     assert command.allowed("softmax_fashion", "mu2_auto", "abc")
     with pytest.raises(SystemExit):
         command.arguments(["--frozen", "no-such-commit"])
+    assert "does not name the commit no-such-commit" in capsys.readouterr().err
+
+
+def test_mu2_auto_gives_what_it_gave_when_it_was_frozen():
+    changed = frozen.differences(frozen.read()["fingerprint"])
+    assert not changed, "\n".join([*changed, frozen.REMEDY])
+
+
+def test_a_changed_constant_of_mu2_auto_is_noticed(monkeypatch):
+    monkeypatch.setattr(frozen, "CHOICES", {"mu2_auto()": False})
+    monkeypatch.setattr(_auto, "_AHEAD", 1.01 * _auto._AHEAD)
+    assert frozen.differences(frozen.read()["fingerprint"])
 
 
 def test_what_made_a_run_is_kept():
@@ -349,11 +363,12 @@ def two_sides(tmp_path, tiny, monkeypatch):
         """
         sign = 1 if TASKS[name].higher_is_better else -1
         middle = value if test is None else test
+        info = records.made_by(frozen)
         for rate in rates or PEERS[peer].rates:
             worse = 0.0 if rate == PEERS[peer].untouched else 0.2
             for seed, by in enumerate((-0.01, 0.01)):
                 found = made_up(value - sign * worse, middle - sign * worse + by)
-                Records(tmp_path, name).add(Cell(peer, rate, seed), found, records.made_by(frozen))
+                Records(tmp_path, name).add(Cell(peer, rate, seed), found, info)
 
     return tmp_path, run
 
@@ -494,7 +509,7 @@ def test_the_list_of_tasks_has_every_kind_and_variants_say_what_was_not_run(tmp_
     assert shown["residual network with BatchNorm"][3] == "400 / 300"
     _, variants = rows.variant_rows(results)
     assert len(variants) == len(VARIANTS) + 3
-    assert all(row[2:] == ["not run", "not run", ""] for row in variants)
+    assert all(row[2:] == [*["not run"] * 3, ""] for row in variants)
 
 
 def test_documents_can_show_every_table_and_sentence(tmp_path):
@@ -529,3 +544,98 @@ def test_a_goal_is_missed_once_what_is_left_cannot_save_it(two_sides, monkeypatc
     run("second", "mu2_auto", 0.9)
     run("third", "mu2_auto", 1.01)
     assert verdicts() == [True, False, False, True]
+
+
+def test_the_goals_of_both_choices_stand_side_by_side(two_sides):
+    folder, run = two_sides
+    for peer in roles.RETUNED:
+        run("tiny", peer, 1.0)
+    run("tiny", "mu2_auto", 1.15)
+    run("tiny", "mu2_auto_spectral", 0.9)
+    head, body = rows.goal_rows(results_of(folder))
+    assert head[1] == "mu2_auto()"
+    assert "spectral" in head[3]
+    shown = {row[0]: (row[1], row[3]) for row in body}
+    on_tiny = "(b) development: "
+    assert shown[f"{on_tiny}ahead of the best tuned peer on a third"] == ("**missed**", "**met**")
+    assert shown[f"{on_tiny}within 10 % on all"] == ("**missed**", "**met**")
+    assert shown[f"{on_tiny}no seed collapses"] == ("**met**", "**met**")
+
+
+def test_a_tie_with_the_best_peer_is_not_ahead(two_sides):
+    folder, run = two_sides
+    for peer in ("mu2_auto", *roles.RETUNED):
+        run("tiny", peer, 1.0)
+    results = results_of(folder)
+    assert "the best tuned peer on 0 of 1" in sentences.answer(results, DEVELOPMENT)
+    (goal,) = (g for g in goals.goals(results) if g.text.startswith("(b) development: ahead"))
+    assert goal.met is False
+
+
+def test_the_profile_goal_says_on_how_many_tasks_and_beside_how_many_peers(two_sides, monkeypatch):
+    folder, run = two_sides
+    monkeypatch.setitem(TASKS, "second", TINY)
+    verdict = lambda: goals.goals(results_of(folder))[0]
+    run("tiny", "mu2_auto", 1.2)
+    assert verdict().figures == "0 of 16 peers are complete"
+    for peer in ("adamw_cosine", "adam"):
+        run("tiny", peer, 1.0)
+        run("second", peer, 1.0)
+    behind_so_far = verdict()
+    assert behind_so_far.met is None
+    assert behind_so_far.figures.endswith("the best of 2 of 16 peers, on 1 of 2 tasks")
+    run("second", "mu2_auto", 1.2)
+    assert verdict().met is False  # other peers could only make it worse
+    for name in ("tiny", "second"):
+        for peer in set(OTHERS) - {"adamw_cosine", "adam"}:
+            run(name, peer, 1.0, rates=[PEERS[peer].untouched])
+        run(name, "mu2_auto", 0.9, rates=[1.0])
+    assert verdict().met is False  # all reach the target at the first point: none is ahead
+
+
+def test_times_are_those_of_the_quickest_runs_beside_adamw(two_sides):
+    folder, _ = two_sides
+    taken = {"adamw_cosine": (9.0, 2.0, 2.5), "mu2_auto": (30.0, 3.0), "muon_cosine": (8.0,)}
+    for peer, times in taken.items():
+        for seed, seconds in enumerate(times):
+            found = made_up(1.0) | {"seconds": seconds}
+            Records(folder, "tiny").add(Cell(peer, 1.0, seed), found, {})
+    head, body = rows.time_rows(results_of(folder))
+    assert head == ["", "AdamW, cosine", "× mu2_auto()", "× with `spectral`", "× Muon, cosine"]
+    assert body == [
+        ["tiny", "50 ms", "1.5", "not run", "not run"],  # one run alone has a compilation in it
+        ["**median** (quartiles)", "", "**1.5** (1.5–1.5)", "not run", "not run"],
+    ]
+
+
+def test_chosen_rates_at_the_ends_of_their_grids_are_counted(two_sides):
+    folder, run = two_sides
+    run("tiny", "adam", 1.0)  # best at the untouched rate, inside of the grid
+    run("tiny", "dog", 1.0)
+    for peer, rate in (("dog", PEERS["dog"].rates[-1]), ("prodigy", PEERS["prodigy"].rates[0])):
+        run("tiny", peer, 1.0)
+        Records(folder, "tiny").add(Cell(peer, rate, 0), made_up(0.1), {})
+    assert sentences.edges(results_of(folder)) == (
+        "Of 3 rates that were chosen for a peer and a task, 1 are the smallest and 1 the largest "
+        "of their grid.\n"
+    )
+
+
+def test_a_frozen_rule_keeps_all_names_of_its_commit(tmp_path, monkeypatch):
+    found = {"mu2_auto()": {"rate": 0.5}}
+    commits = iter(("abc", "def", "123"))
+    monkeypatch.setattr(frozen, "fingerprint", lambda: found)
+    monkeypatch.setattr(frozen, "git", lambda *a: next(commits) if a[0] == "rev-parse" else "")
+    file = tmp_path / "frozen.json"
+    for _ in range(2):
+        frozen.write(file)
+    assert frozen.read(file)["commits"] == ["abc", "def"]
+    found = {"mu2_auto()": {"rate": 0.51}}
+    assert frozen.differences(frozen.read(file)["fingerprint"]) == [
+        "mu2_auto(): rate 0.51 instead of 0.5"
+    ]
+    frozen.write(file)
+    assert frozen.read(file)["commits"] == ["123"]
+    monkeypatch.setattr(frozen, "git", lambda *a: None)
+    with pytest.raises(SystemExit, match="commit the changes of mu2_optax/ first"):
+        frozen.write(file)

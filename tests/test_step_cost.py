@@ -13,7 +13,15 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import mu2_optax
 from benchmarks import __main__ as every_benchmark
-from benchmarks import cpu_network, scaling, step_cost, step_profile, sweep_throughput, timing
+from benchmarks import (
+    cpu_network,
+    files,
+    scaling,
+    step_cost,
+    step_profile,
+    sweep_throughput,
+    timing,
+)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +136,10 @@ def test_the_command_for_all_lists_them_and_refuses_others(monkeypatch, capsys):
 
 def test_rows_that_are_not_measured_again_are_kept(tmp_path):
     file = tmp_path / "results.csv"
-    timing.write_rows(file, [{"model": "a", "x": "1"}, {"model": "b", "x": "2"}])
-    rows = timing.with_kept(file, [{"model": "a", "x": "3"}], ("model",))
+    files.write_rows(file, [{"model": "a", "x": "1"}, {"model": "b", "x": "2"}])
+    rows = files.with_kept(file, [{"model": "a", "x": "3"}], ("model",))
     assert rows == [{"model": "b", "x": "2"}, {"model": "a", "x": "3"}]
-    assert timing.with_kept(tmp_path / "none.csv", rows, ("model",)) == rows
+    assert files.with_kept(tmp_path / "none.csv", rows, ("model",)) == rows
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")

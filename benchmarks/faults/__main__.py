@@ -9,14 +9,13 @@ goal is 0), and how the others ended.
 """
 
 import argparse
-import csv
 import pathlib
 from collections.abc import Callable
 
 from benchmarks.faults import damage, full_disk, kills, nonfinite
 from benchmarks.faults.count import Count
+from benchmarks.files import RESULTS, write_rows
 
-RESULTS = pathlib.Path(__file__).parents[1] / "results" / "faults"
 KINDS: dict[str, tuple[Callable[[int], list[Count]], int]] = {
     "kills": (kills.measure, 100),
     "full_disk": (full_disk.measure, 50),
@@ -29,16 +28,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--number", type=int, help="how often each (default: by kind)")
-    parser.add_argument("--out", type=pathlib.Path, default=RESULTS, help="folder of the results")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=RESULTS / "faults", help="folder of the results"
+    )
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
     for kind in args.only:
         measure, number = KINDS[kind]
         rows = measure(args.number or number)
-        with (args.out / f"{kind}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(Count._fields)
-            writer.writerows(rows)
+        write_rows(args.out / f"{kind}.csv", [row._asdict() for row in rows])
         for row in rows:
             print(f"{row.fault}, {row.what}: {row.tried} tried, {row.lost} lost; {row.ended}")
 

@@ -10,7 +10,8 @@ calibrated the one rate that is best on average over the development tasks, both
 validation split with one seed. The test split is measured at the end of a run and chooses nothing.
 
 ``mu2_auto`` is not run on a confirmation task unless ``--frozen`` names the commit that fixed its
-constants; the results keep that name. Every run is written into ``benchmarks/results/self_tuning``
+constants; ``frozen.json`` has that name and what ``mu2_auto`` gave then (``--freeze`` writes it),
+and the results keep the name. Every run is written into ``benchmarks/results/self_tuning``
 at once, in a file for each task, so several processes can work on different tasks.
 """
 
@@ -18,7 +19,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.self_tuning import records, report, roles, runner
+from benchmarks.self_tuning import frozen, records, report, roles, runner
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
 from benchmarks.self_tuning.tasks import TASKS
@@ -44,24 +45,22 @@ def arguments(options: list[str] | None = None) -> argparse.Namespace:
     add("--data-dir", metavar="DIR", help=f"folder of the data; default: {DATA_VARIABLE}")
     add("--out", type=Path, default=records.FOLDER, metavar="DIR", help="where results are")
     add("--frozen", metavar="COMMIT", help="the commit that froze the constants of mu2_auto")
+    add("--freeze", action="store_true", help="note what mu2_auto gives in this commit, and stop")
     add("--again", nargs="+", default=(), choices=PEERS, metavar="NAME", help="forget their runs")
     add("--report", action="store_true", help="run nothing")
     args = parser.parse_args(options)
     locked = any(TASKS[name].side == CONFIRMATION for name in args.task or ())
     if args.frozen is None and locked and set(OURS) & set(args.peers or ()):
         parser.error(f"{AUTO} on confirmation tasks needs --frozen COMMIT: its constants are fixed")
-    if args.frozen is not None and not _is_frozen(args.frozen):
-        parser.error(f"--frozen: mu2_optax/ is not as it was in the commit {args.frozen}")
+    if args.frozen is not None:
+        if args.frozen not in frozen.read().get("commits", ()):
+            parser.error(f"--frozen: {frozen.FILE.name} does not name the commit {args.frozen}")
+        if changed := frozen.differences(frozen.read()["fingerprint"]):
+            parser.error("\n".join(["--frozen:", *changed, frozen.REMEDY]))
     names = args.task or TASKS
     args.task = [name for name in names if args.side in (None, TASKS[name].side)]
     args.peers = args.peers or list(PEERS)
     return args
-
-
-def _is_frozen(commit: str) -> bool:
-    """Whether the library is still that of a commit."""
-    root = records.git("rev-parse", "--show-toplevel")
-    return records.git("-C", str(root), "diff", "--exit-code", commit, "--", "mu2_optax") == ""
 
 
 def allowed(name: str, peer: str, frozen: str | None) -> bool:
@@ -98,6 +97,9 @@ def run(args: argparse.Namespace) -> bool:
 def main() -> None:
     """Runs, and reports."""
     args = arguments()
+    if args.freeze:
+        frozen.write()
+        return
     keep_freed_memory()
     if not args.report:
         finished = run(args)

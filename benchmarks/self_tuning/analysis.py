@@ -99,9 +99,9 @@ class Results:
         complete = all(self.of(TUNED, name, peer) for peer in RETUNED)
         return self.best_peer(TUNED, name) if complete else None
 
-    def compared(self, names: Iterable[str]) -> list[str]:
-        """The tasks that ``mu2_auto`` was run on and that have a best tuned peer."""
-        return [n for n in names if self.of(UNTOUCHED, n, AUTO) and self.best_tuned(n)]
+    def compared(self, names: Iterable[str], ours: str = AUTO) -> list[str]:
+        """The tasks that one of ours was run on and that have a best tuned peer."""
+        return [n for n in names if self.of(UNTOUCHED, n, ours) and self.best_tuned(n)]
 
     def target(self, name: str) -> float | None:
         """What the calibrated reference validates at 90 % of its steps, on average over seeds."""
@@ -117,9 +117,9 @@ class Results:
         reached = [first_reached(TASKS[name], run["curve"], target) for run in runs]
         return float(np.median(reached)) * TASKS[name].steps * PEERS[peer].gradients
 
-    def scored(self, role: str, side: str) -> list[str]:
-        """The tasks of a side that have a target and that ``mu2_auto`` was run on."""
-        return [n for n in counted(side) if self.steps_to_target(role, n, AUTO) is not None]
+    def scored(self, role: str, side: str, ours: str = AUTO) -> list[str]:
+        """The tasks of a side that have a target and that one of ours was run on."""
+        return [n for n in counted(side) if self.steps_to_target(role, n, ours) is not None]
 
     def ratios(self, role: str, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Times the quickest on each task, of the optimizers that were run on all of them."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.pictures import write_picture
 from benchmarks.self_tuning.analysis import LONGEST, Results, behind, profile
 from benchmarks.self_tuning.goals import factor_margins, margins
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, REFERENCE, SPECTRAL
@@ -77,7 +78,7 @@ def draw_front(results: Results, file: Path) -> None:
     figure.legend(
         *(entry[::-1] for entry in entries), loc="outside upper center", ncols=2, frameon=False
     )
-    figure.savefig(file, dpi=120)
+    write_picture(figure, file)
 
 
 def _style(number: int, peer: str) -> dict[str, object]:
@@ -116,7 +117,7 @@ def draw_profiles(results: Results, file: Path) -> None:
             fontsize=8,
             frameon=False,
         )
-    figure.savefig(file, dpi=110)
+    write_picture(figure, file)
 
 
 def draw_tasks(results: Results, file: Path) -> None:
@@ -145,7 +146,7 @@ def draw_tasks(results: Results, file: Path) -> None:
     figure.suptitle("% behind the best tuned peer (.0025 of accuracy is 1 %)", fontsize=11)
     if image is not None:
         figure.colorbar(image, ax=panels, shrink=0.5)
-    figure.savefig(file, dpi=130)
+    write_picture(figure, file)
 
 
 def draw_factors(results: Results, file: Path) -> None:
@@ -165,4 +166,4 @@ def draw_factors(results: Results, file: Path) -> None:
     right.barh(list(behind_by), list(behind_by.values()), color="black")
     right.axvline(3, color="C3", linestyle="--")
     right.set_xlabel("mu2_auto, % behind the best retuned peer")
-    figure.savefig(file, dpi=110)
+    write_picture(figure, file)

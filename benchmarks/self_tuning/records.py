@@ -1,16 +1,13 @@
 """What was run: one small JSON file a task, written whole after every run."""
 
-import importlib.metadata
 import json
 import math
 import os
-import platform
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.experiment import PACKAGES, RESULTS, command_line
+from benchmarks.files import RESULTS, command_line, git, machine, versions
 
 FOLDER = RESULTS / "self_tuning"
 MODULE = "benchmarks.self_tuning"
@@ -79,25 +76,13 @@ class Records:
 
 def made_by(frozen: str | None) -> dict[str, Any]:
     """The machine, the versions, the command and the commit of the runs of this process."""
-    versions = {package: importlib.metadata.version(package) for package in PACKAGES}
     return {
         "command": command_line(MODULE),
         "commit": git("rev-parse", "--short=12", "HEAD"),
         "frozen": frozen,
-        "machine": f"{os.cpu_count()}-core {platform.machine()} CPU, {platform.system()}",
-        "versions": versions,
+        "machine": machine(),
+        "versions": versions(),
     }
-
-
-def git(*arguments: str) -> str | None:
-    """What git says in the folder of this file, or None where there is no git."""
-    try:
-        found = subprocess.run(
-            ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True
-        )
-    except FileNotFoundError:
-        return None
-    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def _cell(run: Mapping[str, Any]) -> Cell:

@@ -10,8 +10,8 @@ from benchmarks.self_tuning.goals import goals
 def write(folder: Path, seeds: int = 3) -> None:
     """Writes the report of a folder's results into it."""
     results = Results(folder, seeds)
-    parts = ["# Self-tuning", sentences.made(results)]
-    parts += ["\n".join(f"- {goal}" for goal in goals(results))]
+    parts = ["# Self-tuning", sentences.made(results), sentences.edges(results)]
+    parts += ["## Goals", rows.markdown(*rows.goal_rows(results))]
     parts += ["## Profile scores", rows.markdown(*rows.score_rows(results))]
     for side in rows.SIDES:
         table = rows.markdown(*rows.front_rows(results, side))
@@ -22,6 +22,7 @@ def write(folder: Path, seeds: int = 3) -> None:
             parts += [f"## {side.capitalize()}, {role}", table]
     parts += ["## Factors", rows.markdown(*rows.factor_rows(results))]
     parts += ["## Batch sizes and horizons", rows.markdown(*rows.variant_rows(results))]
+    parts += ["## What it costs in time", rows.markdown(*rows.time_rows(results))]
     folder.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join(part.strip() for part in parts)
     (folder / "report.md").write_text(f"{text}\n", encoding="utf-8")

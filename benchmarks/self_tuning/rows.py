@@ -12,6 +12,7 @@ from benchmarks.self_tuning.peers import AUTO, PEERS, SPECTRAL
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, best_value, counted
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, TEST, Task
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
+from benchmarks.self_tuning.times import time_rows
 
 SIDES = (DEVELOPMENT, CONFIRMATION)
 ROLES = (UNTOUCHED, CALIBRATED, TUNED)
@@ -72,10 +73,12 @@ def list_rows(results: Results) -> Rows:
 
 
 def goal_rows(results: Results) -> Rows:
-    """Each goal, met or missed or not known yet, and its figures."""
+    """Each goal, met or missed or not known yet, and its figures; beside it the other choice's."""
     bold = {"MISSED": "**missed**", "met": "**met**"}
-    body = [[g.text, bold.get(g.verdict, g.verdict), g.figures] for g in goals(results)]
-    return ["goal", "", "figures"], body
+    verdict = lambda goal: [bold.get(goal.verdict, goal.verdict), goal.figures]
+    pairs = zip(goals(results), goals(results, SPECTRAL), strict=True)
+    body = [[own.text, *verdict(own), *verdict(other)] for own, other in pairs]
+    return ["goal", "mu2_auto()", "figures", "the other choice, `spectral`", "figures"], body
 
 
 def score_rows(results: Results) -> Rows:
@@ -169,11 +172,13 @@ def variant_rows(results: Results) -> Rows:
         task, peer = TASKS[name], results.best_tuned(name)
         own = results.figure(UNTOUCHED, name, AUTO)
         best = results.figure(TUNED, name, peer) if peer else None
+        spectral = results.figure(UNTOUCHED, name, SPECTRAL)
         row = [name, str(task.steps), shown(own, task) or "not run"]
+        row += [shown(spectral, task) or "not run"]
         row += [f"{PEERS[peer].title} {shown(best, task)}" if peer else "not run"]
         row += [ahead_by(task, own.mean, best.mean) if own and best else ""]
         body.append(row)
-    return ["", "steps", "mu2_auto()", "best retuned peer", "ahead by"], body
+    return ["", "steps", "mu2_auto()", "with `spectral`", "best retuned peer", "ahead by"], body
 
 
 def _bold(text: str, best: bool) -> str:
@@ -192,4 +197,5 @@ TABLES = {
     "tasks": task_rows,
     "factors": factor_rows,
     "variants": variant_rows,
+    "times": time_rows,
 }

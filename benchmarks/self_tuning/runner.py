@@ -17,17 +17,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from benchmarks.optimizers import at_params
 from benchmarks.self_tuning.task import TEST, VALIDATION, Functions, Task
 
 POINTS = 20  # where the validation metric is measured, evenly along the run
 Make = Callable[[Any, int], Any]
 Evaluate = Callable[[Any, Any], Any]
-
-
-def at_params(state: Any, params: Any) -> Any:
-    """The evaluation rule of most optimizers."""
-    del state
-    return params
 
 
 @functools.lru_cache(maxsize=2)  # images are large

@@ -8,7 +8,7 @@ from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.records import Records
 from benchmarks.self_tuning.roles import TUNED, UNTOUCHED, counted
 from benchmarks.self_tuning.rows import ROLES, ahead_by
-from benchmarks.self_tuning.task import CONFIRMATION
+from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
 from benchmarks.self_tuning.tasks import TASKS
 
 CALLS = {AUTO: "`mu2_auto()`", SPECTRAL: "`mu2_auto(spectral=True)`"}
@@ -26,7 +26,7 @@ def answer(results: Results, side: str, ours: str = AUTO) -> str:
         for role, found in pairs.items()
     }
     ahead = ", ".join(
-        f"the best {role} peer on {sum(b <= 0 for b in found.values())} of {len(found)}"
+        f"the best {role} peer on {sum(b < 0 for b in found.values())} of {len(found)}"
         for role, found in by.items()
         if found
     )
@@ -91,7 +91,23 @@ def made(results: Results) -> str:
     )
 
 
+def edges(results: Results) -> str:
+    """How often the best rate is at an end of its grid, beyond which there may be a better one."""
+    found = [
+        (rate, PEERS[peer].rates)
+        for name in (*counted(DEVELOPMENT), *counted(CONFIRMATION))
+        for peer in PEERS
+        if peer not in OURS and (rate := results.rates[TUNED, name, peer]) is not None
+    ]
+    low, high = (sum(rate == rates[end] for rate, rates in found) for end in (0, -1))
+    return (
+        f"Of {len(found)} rates that were chosen for a peer and a task, {low} are the smallest and "
+        f"{high} the largest of their grid.\n"
+    )
+
+
 SENTENCES = {
+    "edges": edges,
     "answer": answer,
     "spectral": functools.partial(answer, ours=SPECTRAL),
     "coverage": coverage,

@@ -1,8 +1,6 @@
 """Where the measurements go: CSV files and pictures under ``benchmarks/results/theory``."""
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -10,7 +8,11 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-RESULTS = Path(__file__).parents[1] / "results" / "theory"
+from benchmarks import files
+from benchmarks.files import write_rows
+from benchmarks.pictures import write_picture
+
+RESULTS = files.RESULTS / "theory"
 COLORS = {
     "mu2_sgd": "#0072b2",
     "uniform": "#56b4e9",
@@ -25,18 +27,12 @@ plt.rcParams.update({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "fig
 
 def write_csv(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes a table, with numbers to five digits; the columns are the keys of the first row."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(rows[0])
-        for row in rows:
-            writer.writerow([f"{v:.5g}" if isinstance(v, float) else v for v in row.values()])
+    write_rows(RESULTS / f"{name}.csv", rows, digits=5)
 
 
 def save(figure: Any, name: str) -> None:
     """Writes a picture."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()
-    figure.savefig(RESULTS / f"{name}.png")
+    write_picture(figure, RESULTS / f"{name}.png")
     plt.close(figure)
     print(f"wrote {RESULTS.name}/{name}.png")
