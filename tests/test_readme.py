@@ -48,3 +48,9 @@ def test_what_a_newcomer_looks_for_is_a_click_away(link, words):
     slugs = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
     there = sections[slugs.index(anchor)] if anchor else "".join(sections)
     assert words in there
+
+
+def test_the_prose_takes_a_few_minutes():
+    """At most 900 words; code, tables, comments and the addresses of links do not count."""
+    text = re.sub(r"```.*?```|<!--.*?-->|^\|.*?$", "", README, flags=re.DOTALL | re.MULTILINE)
+    assert len(re.sub(r"\]\([^)]*\)", "]", text).split()) <= 900
