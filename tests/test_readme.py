@@ -31,7 +31,7 @@ def test_ci_takes_the_test_command_from_the_readme():
     ("link", "words"),
     [
         ("docs/training.md#flax-nnx", "nnx.Dropout"),
-        ("docs/how_do_i.md#-accumulate-gradients", "accumulate(grad_fn)"),
+        ("docs/how_do_i.md#-accumulate-gradients", "accumulate=True"),
         ("docs/how_do_i.md#-clip", "one of the two gradients would be clipped"),
         ("docs/how_do_i.md#-decay-the-weights", "weight_decay"),
         ("docs/how_do_i.md#-freeze-a-part", "freeze"),

@@ -81,9 +81,8 @@ def spectral_time(results: Results) -> str:
         return "How long runs with orthogonal steps take is not known yet.\n"
     every = [ratio for found in ratios.values() for ratio in found]
     shown = [f"{statistics.median(every):.1f} times as long on the median task"]
-    for kind in ("transformer", "convolutional network", "dense network"):
-        if kind in ratios:
-            shown.append(f"{statistics.median(ratios[kind]):.1f} times on a {kind}")
+    kinds = [k for k in ("transformer", "convolutional network", "dense network") if k in ratios]
+    shown += [f"{statistics.median(ratios[kind]):.1f} times on a {kind}" for kind in kinds]
     return (
         "On one core of a CPU, training with `spectral=True` took "
         f"{', '.join(shown)} (the quickest of the seeds).\n"
