@@ -42,7 +42,7 @@ def draw_step_cost(file: Path, picture: Path, dtypes: Sequence[str] = ("float32"
     panels[-1].set_xlabel("time of a step ÷ that of SGD")
     entries = panels[0].get_legend_handles_labels()
     figure.legend(*entries, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
-    figure.savefig(picture, dpi=130)
+    figure.savefig(picture, dpi=110)
 
 
 def draw_profile(file: Path, picture: Path) -> None:
@@ -64,7 +64,7 @@ def draw_profile(file: Path, picture: Path) -> None:
     panel.set_xlabel("% of the time of its gradients")
     entries = panel.get_legend_handles_labels()
     figure.legend(*entries, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
-    figure.savefig(picture, dpi=130)
+    figure.savefig(picture, dpi=110)
 
 
 def main(results: Path = RESULTS) -> None:

@@ -70,7 +70,7 @@ def draw_front(results: Results, file: Path) -> None:
     axes.set_xlabel(f"← better     {LEVELS}")
     axes.set_xticks([-10, 0, 10, 20, 30], ["−10", "0", "10", "20", "30\nor more"])
     figure.legend(*_entries(axes), loc="outside upper left", frameon=False)
-    figure.savefig(file, dpi=140)
+    figure.savefig(file, dpi=120)
 
 
 def draw_beside(results: Results, file: Path) -> None:
