@@ -114,8 +114,11 @@ def draw(rows: list[dict[str, Any]], file: Path) -> None:
     from matplotlib import pyplot as plt
 
     studies = list(dict.fromkeys(row["study"] for row in rows))
-    figure, axes = plt.subplots(1, len(studies), figsize=(3.4 * len(studies), 3.2), squeeze=False)
-    for study, panel in zip(studies, axes[0], strict=True):
+    lines = (len(studies) + 1) // 2  # two panels beside each other can be read on a phone
+    figure, axes = plt.subplots(lines, 2, figsize=(6.4, 3 * lines), squeeze=False)
+    for panel in axes.flat[len(studies) :]:
+        panel.set_axis_off()
+    for study, panel in zip(studies, axes.flat, strict=False):
         for number, name in enumerate(NAMES):
             own = [r for r in rows if r["study"] == study and r["optimizer"] == name]
             if own:

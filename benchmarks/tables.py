@@ -16,9 +16,8 @@ was run for each.
 ``self_tuning`` has what ``benchmarks.self_tuning`` found, from the folder of its files; ``show`` is
 one of ``TABLES`` of its module ``rows`` or of ``SENTENCES``, with the ``side`` and the ``role`` of
 those that have one.
-``step_cost`` has the ``column`` and ``dtype`` of what ``benchmarks.step_cost`` measured, from its
-CSV file; ``step_profile`` all that ``benchmarks.step_profile`` found; ``vs_pytorch`` all that
-``benchmarks.vs_pytorch`` did, from the folder of its files;
+``beside_adam`` and ``every_step`` have what ``benchmarks.step_cost`` measured, from its CSV file;
+``vs_pytorch`` what ``benchmarks.vs_pytorch`` did, from the folder of its files;
 ``forgotten_average`` what ``benchmarks.forgotten_average`` measured;
 ``faults``, ``long_runs`` and ``long_sweeps`` what ``benchmarks.faults`` and
 ``benchmarks.long_runs`` did; ``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster``
@@ -36,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import cluster_study, fault_tables
+from benchmarks import cluster_study, cost_tables, fault_tables
 from benchmarks.experiment import Results, load, select
 from benchmarks.files import RESULTS, read_rows
 from benchmarks.robustness_measures import Measure, robustness, with_budget
@@ -89,23 +88,6 @@ def measures_table(results: Results) -> str:
     return markdown(head, body)
 
 
-def step_cost_table(file: Path, column: str, dtype: str = "float32") -> str:
-    """One column of what ``benchmarks.step_cost`` measured, for each optimizer and model."""
-    rows = [row for row in read_rows(file) if row["dtype"] == dtype and row[column]]
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    body = []
-    for name in dict.fromkeys(row["optimizer"] for row in rows):
-        own = {row["model"]: row[column] for row in rows if row["optimizer"] == name}
-        body.append([name, *(own.get(model, "") for model in models)])
-    return markdown(["", *models], body)
-
-
-def profile_table(file: Path) -> str:
-    """Where the time of a step goes."""
-    rows = read_rows(file)
-    return markdown(["", "", *list(rows[0])[2:]], [list(row.values()) for row in rows])
-
-
 def forgotten_table(file: Path) -> str:
     """Accuracy and loss at the params and at the average, means over the seeds."""
     rows = read_rows(file)
@@ -117,22 +99,6 @@ def forgotten_table(file: Path) -> str:
         body.append([*case, *(f"{mean:.3f}" for mean in means)])
     shown = [f"{what} at the {where}" for what in ("accuracy", "loss") for where in POINTS]
     return markdown(["", "steps", *shown], body)
-
-
-def pytorch_table(folder: Path) -> str:
-    """Steps a second of each way to train, and how many times those of eager PyTorch."""
-    body = []
-    for file in sorted(folder.glob("cores_*.csv")):
-        cores = file.stem.removeprefix("cores_")
-        for row in read_rows(file):
-            speeds = (float(row[name]) for name in ("per_second", "low", "high"))
-            speed, low, high = (f"{v:,.0f}" if v >= 100 else f"{v:.3g}" for v in speeds)
-            times = [f"{float(row[f'times_{name}']):.2g}" for name in ("eager", "low", "high")]
-            shown = [f"{speed} ({low}–{high})", f"{times[0]} ({times[1]}–{times[2]})"]
-            body.append([row["model"], cores, row["way"], *shown])
-    order = list(dict.fromkeys(line[0] for line in body))
-    body.sort(key=lambda line: (order.index(line[0]), line[1]))
-    return markdown(["", "cores", "", "a second", "× eager"], body)
 
 
 def render(text: str) -> str:
@@ -174,6 +140,11 @@ def _of_rows(make: Callable[[Path], Any]) -> Callable[[Path], str]:
     return table
 
 
+def _of_head_and_body(make: Callable[..., self_tuning.Rows]) -> Callable[..., str]:
+    """A table of a pair, the head and the rows."""
+    return lambda file, **options: markdown(*make(file, **options))
+
+
 @functools.lru_cache(maxsize=1)  # a page has many tables of the same runs
 def _self_tuning_results(folder: Path) -> analysis.Results:
     return analysis.Results(folder)
@@ -199,9 +170,9 @@ TABLES: dict[str, Callable[..., str]] = {
     "long_sweeps": _of_rows(fault_tables.long_sweeps_table),
     "cluster_costs": _of_rows(cluster_study.costs_rows),
     "cluster_study": _of_rows(cluster_study.study_rows),
-    "step_cost": step_cost_table,
-    "step_profile": profile_table,
-    "vs_pytorch": pytorch_table,
+    "beside_adam": _of_head_and_body(cost_tables.beside_adam_rows),
+    "every_step": _of_head_and_body(cost_tables.every_step_rows),
+    "vs_pytorch": _of_head_and_body(cost_tables.pytorch_rows),
 }
 
 

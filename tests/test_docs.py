@@ -8,7 +8,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from benchmarks import claims, tables
+from benchmarks import claims, cost_pictures, cost_tables, hand_written, tables
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
@@ -133,9 +133,45 @@ def test_a_table_that_differs_from_the_results_is_found(tmp_path, monkeypatch):
     tables.main()
 
 
+def test_a_figure_of_a_table_written_by_hand_that_is_stale_is_found(tmp_path, monkeypatch):
+    (tmp_path / "page.md").write_text(
+        "| size | error | $E\\|x\\|$ |\n|---|---|---|\n| 7 | .031 | 92,700 |\n"
+    )
+    results = tmp_path / "results.csv"
+    monkeypatch.setattr(hand_written, "TABLES", [("page", "| size | error", "results")])
+    results.write_text("size,error,norm\n7,0.0314,92650\n")
+    assert not hand_written.absent(tmp_path, tmp_path)
+    results.write_text("size,error,norm\n7,0.0316,92650\n")
+    (line,) = hand_written.absent(tmp_path, tmp_path)
+    assert ".031 not in results.csv" in line
+    results.write_text("optimizer,seed,error\na,0,0.030\na,1,0.032\n")  # a mean over seeds
+    (line,) = hand_written.absent(tmp_path, tmp_path)
+    assert ": 92,700 not in" in line
+
+
 def test_a_claim_that_is_false_is_named():
     def six_is_prime():
         raise AssertionError("two divides it")
 
     holds = lambda: None
     assert claims.false_ones([holds, six_is_prime]) == ["not so: six is prime (two divides it)"]
+
+
+def test_what_a_step_costs_is_shown_beside_adam_and_drawn(tmp_path):
+    columns = "model,dtype,optimizer,time,gradients,state,peak,compile,milliseconds\n"
+    lines = [
+        "a,float32,Adam,2.00,1,2.00,4.00,1.50,8.125",
+        "a,float32,mu2_auto,3.00,1,2.50,4.00,3.00,9",
+    ]
+    lines += [line.replace("a,", "b,", 1) for line in lines]
+    file = tmp_path / "results.csv"
+    file.write_text(columns + "\n".join(lines) + "\n")
+    _, (first, _) = cost_tables.beside_adam_rows(file)
+    assert first == ["a", "1.50", "1.25", "1.00", "2.0", "8.12 ms"]
+    _, (_, ours) = cost_tables.every_step_rows(file)
+    assert ours == ["mu2_auto", "1", "2.5", "3.00", "3.00", "3.00"]
+    cost_pictures.draw_step_cost(file, tmp_path / "cost.png")
+    rows = ["a,SGD,5,1,1,1,1,1", "b,SGD,5,1,1,1,1,1"]
+    file.write_text("\n".join(["model,optimizer,all," + ",".join(cost_pictures.PARTS), *rows]))
+    cost_pictures.draw_profile(file, tmp_path / "profile.png")
+    assert all((tmp_path / f"{name}.png").stat().st_size > 0 for name in ("cost", "profile"))

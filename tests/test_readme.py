@@ -31,7 +31,7 @@ def test_ci_takes_the_test_command_from_the_readme():
     ("link", "words"),
     [
         ("docs/training.md#flax-nnx", "nnx.Dropout"),
-        ("docs/how_do_i.md#-accumulate-gradients", "accumulate(grad_fn)"),
+        ("docs/how_do_i.md#-accumulate-gradients", "accumulate=True"),
         ("docs/how_do_i.md#-clip", "one of the two gradients would be clipped"),
         ("docs/how_do_i.md#-decay-the-weights", "weight_decay"),
         ("docs/how_do_i.md#-freeze-a-part", "freeze"),
@@ -48,3 +48,9 @@ def test_what_a_newcomer_looks_for_is_a_click_away(link, words):
     slugs = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
     there = sections[slugs.index(anchor)] if anchor else "".join(sections)
     assert words in there
+
+
+def test_the_prose_takes_a_few_minutes():
+    """At most 900 words; code, tables, comments and the addresses of links do not count."""
+    text = re.sub(r"```.*?```|<!--.*?-->|^\|.*?$", "", README, flags=re.DOTALL | re.MULTILINE)
+    assert len(re.sub(r"\]\([^)]*\)", "]", text).split()) <= 900

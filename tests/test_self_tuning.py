@@ -308,6 +308,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, tiny, monkeypatch, capsys):
         "tiny.json",
         "report.md",
         "front.png",
+        "beside.png",
         "profiles.png",
         "tasks.png",
         "factors.png",
@@ -394,8 +395,13 @@ def test_a_task_is_compared_once_the_strongest_peers_are_tuned(two_sides):
     assert results.compared(TASKS) == ["tiny"]
     assert "the worst is `tiny` (−100.0 %)." in sentences.answer(results, DEVELOPMENT)
     assert goals.margins(results, TASKS)["tiny"] == pytest.approx((1.0, 1.02))
-    assert pictures.front_points(results, DEVELOPMENT)["tiny"][-1] == pytest.approx(1.0)
-    assert pictures.front_points(results, CONFIRMATION) == {}
+    for marks in (pictures.FRONT, pictures.BESIDE):
+        points = pictures.behind_tuned(results, DEVELOPMENT, marks)["tiny"]
+        by = {label: value for (_, _, label, *_), value in zip(marks, points, strict=True)}
+        assert points[-1] == pytest.approx(1.0)  # ours
+        assert by.get("mu2_auto(spectral=True)") is None  # not run
+        assert pictures.behind_tuned(results, CONFIRMATION, marks) == {}
+    assert by["AdamW with cosine, untouched"] == pytest.approx(0.6)
 
 
 def test_the_front_table_has_the_peer_that_validates_best_and_says_what_was_not_run(two_sides):
@@ -416,6 +422,15 @@ def test_the_front_table_has_the_peer_that_validates_best_and_says_what_was_not_
     ]
     assert row[5:7] == ["not run", ""]  # calibration needs the development task
     assert row[7:] == ["Adam .7000 ± .0141", "+.2000"]
+    (row,) = rows.short_rows(results, CONFIRMATION)[1]
+    assert row == [
+        "numbers, accuracy",
+        ".9000",
+        "not run",
+        "**.9500** DoG, averaged",
+        "not run",
+        ".7000 Adam",
+    ]
     assert sentences.coverage(results, CONFIRMATION) == (
         "Run so far: 1 of the 1 confirmation tasks; of 16 peers, untouched 8, calibrated 0, "
         "tuned 7 on each, with 2 seeds.\n"
@@ -435,6 +450,15 @@ def test_runs_are_counted_and_the_lock_is_said(two_sides):
     run("tiny", "adam", 1.0)
     assert sentences.made(results_of(folder)).startswith("12 runs, 0.0 hours of one core (")
     assert "not run there yet" in sentences.made(results_of(folder))
+
+
+def test_the_time_of_orthogonal_steps_is_said_beside_that_of_the_others(two_sides):
+    folder, run = two_sides
+    assert "not known yet" in sentences.spectral_time(results_of(folder))
+    run("tiny", peers.AUTO, 1.0)
+    run("tiny", peers.SPECTRAL, 1.0)
+    said = sentences.spectral_time(results_of(folder))
+    assert "took 1.0 times as long on the median task (" in said
 
 
 def test_figures_have_the_digits_of_their_metric():
@@ -513,7 +537,7 @@ def test_the_list_of_tasks_has_every_kind_and_variants_say_what_was_not_run(tmp_
 
 
 def test_documents_can_show_every_table_and_sentence(tmp_path):
-    sided = {"front", "tasks", "answer", "spectral", "coverage"}
+    sided = {"front", "short", "tasks", "answer", "spectral", "coverage"}
     for show in (*rows.TABLES, *sentences.SENTENCES):
         options = " side=confirmation" * (show in sided) + " role=tuned" * (show == "tasks")
         marker = f"<!-- table {tmp_path} self_tuning show={show}{options} -->\n"

@@ -1,6 +1,8 @@
 """The documentation site: whole, without dangling links, and without a network."""
 
+import html
 import html.parser
+import json
 import os
 import pathlib
 import re
@@ -102,3 +104,14 @@ def test_the_search_needs_no_server(site):
     assert index.startswith("var __index = ")
     for words in ("accumulate", "weight decay", "schedule_free"):
         assert words in index
+
+
+@pytest.mark.slow
+def test_the_search_finds_names_after_a_dot(site):
+    script = (site / "search" / "search_index.js").read_text()
+    index = json.loads(script.removeprefix("var __index = ").rstrip("; \n"))
+    separator = index["config"]["separator"]
+    titles = [entry["title"] for entry in index["docs"] if entry["location"].startswith("api/")]
+    found = {word for title in titles for word in re.split(separator, html.unescape(title))}
+    assert {"TrainState", "eval_model", "mu2_auto"} <= found
+    assert "MultiSteps" in re.split(separator, "Not optax.MultiSteps: it shows")

@@ -1,8 +1,10 @@
 """Pictures of the results: profiles, tasks, factors, and one for the front page."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks.pictures import write_picture
@@ -11,14 +13,23 @@ from benchmarks.self_tuning.goals import factor_margins, margins
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, REFERENCE, SPECTRAL
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
 from benchmarks.self_tuning.rows import ROLES, SIDES
-from benchmarks.self_tuning.task import DEVELOPMENT
+from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
 
 SHOWN = 0.1  # the colours end at 10 % behind
-EDGE = 0.3  # the front page's picture ends at 30 % behind
-# Who is on the front page: the optimizer, its role, its name there, its mark, and how far below
-# the line of its task it is drawn, so that marks at the same place are all seen.
-FRONT = (
+EDGE = 0.3  # marks end at 30 % behind, and at 30 % ahead
+BEST = "best"  # in the place of a peer: the one that validates best in a role
+LEVELS = "% behind the best tuned peer"
+# The marks of a picture: whose, in which role, its name there, its shape, colour and size, and how
+# far below the line of its task it is drawn, so that marks at the same place are all seen.
+Marks = tuple[tuple[str, str, str, tuple[str, str, int], float], ...]
+FRONT: Marks = (
+    (REFERENCE, CALIBRATED, "AdamW with cosine, one rate for all", ("s", "#56B4E9", 7), -0.24),
+    (BEST, UNTOUCHED, "the best other at its defaults", ("^", "#009E73", 7), 0.24),
+    (SPECTRAL, UNTOUCHED, "mu2_auto(spectral=True)", ("P", "#7B2D8B", 9), 0.0),
+    (AUTO, UNTOUCHED, "mu2_auto()", ("o", "#D55E00", 9), 0.0),
+)
+BESIDE: Marks = (
     ("prodigy_cosine", UNTOUCHED, "Prodigy with cosine, untouched", ("^", "#009E73", 7), 0.22),
     (REFERENCE, UNTOUCHED, "AdamW with cosine, untouched", ("s", "#56B4E9", 7), -0.22),
     (REFERENCE, CALIBRATED, "AdamW with cosine, calibrated", ("D", "#0072B2", 7), 0.0),
@@ -30,55 +41,75 @@ FRONT = (
 def draw(results: Results, folder: Path) -> None:
     """Draws all pictures into a folder."""
     draw_front(results, folder / "front.png")
+    draw_beside(results, folder / "beside.png")
     draw_profiles(results, folder / "profiles.png")
     draw_tasks(results, folder / "tasks.png")
     draw_factors(results, folder / "factors.png")
 
 
-def front_points(results: Results, side: str) -> dict[str, list[float | None]]:
-    """How far each of ``FRONT`` is behind the best tuned peer, on the tasks of a side that have it.
+def behind_tuned(results: Results, side: str, marks: Marks) -> dict[str, list[float | None]]:
+    """How far each mark is behind the best tuned peer, on the tasks of a side that have it.
 
     None where an optimizer was not run.
     """
     found = {}
     for name in margins(results, counted(side)):
         best = results.figure(TUNED, name, str(results.best_tuned(name)))
-        figures = [results.figure(role, name, peer) for peer, role, *_ in FRONT]
         assert best is not None  # or there would be no margin
+        peers = [(results.best_peer(role, name) if p == BEST else p, role) for p, role, *_ in marks]
+        figures = [results.figure(role, name, peer) if peer else None for peer, role in peers]
         found[name] = [f and behind(TASKS[name], f.mean, best.mean) for f in figures]
     return found
 
 
 def draw_front(results: Results, file: Path) -> None:
-    """A row for each task, a mark for each of ``FRONT``; what is beyond the edge is drawn on it."""
-    points = {side: front_points(results, side) for side in SIDES}
+    """Few marks, and only the tasks that nothing was chosen on; can be read on a phone."""
+    found = behind_tuned(results, CONFIRMATION, FRONT)
+    figure = Figure(figsize=(5, 0.28 * max(len(found), 1) + 1.75), layout="constrained")
+    axes = figure.subplots()
+    _draw_marks(axes, found, FRONT)
+    axes.set_xlabel(f"← better     {LEVELS}")
+    axes.set_xticks([-10, 0, 10, 20, 30], ["−10", "0", "10", "20", "30\nor more"])
+    figure.legend(*_entries(axes), loc="outside upper left", frameon=False)
+    write_picture(figure, file)
+
+
+def draw_beside(results: Results, file: Path) -> None:
+    """The tasks of both sides, with the marks of more peers."""
+    points = {side: behind_tuned(results, side, BESIDE) for side in SIDES}
     sizes = [max(len(points[side]), 1) for side in SIDES]
     figure = Figure(figsize=(6.4, 0.4 * sum(sizes) + 2.6), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True, height_ratios=sizes)
     for side, axes in zip(SIDES, panels, strict=True):
-        found = points[side]
-        for number, (_, _, label, (mark, color, size), below) in enumerate(FRONT):
-            known = [(i + below, row[number]) for i, row in enumerate(found.values())]
-            places = [(i, 100 * float(np.clip(v, -EDGE, EDGE))) for i, v in known if v is not None]
-            y, x = np.reshape(places, (-1, 2)).T
-            axes.plot(x, y, mark, color=color, ms=size, mec="white", mew=0.6, label=label)
-        axes.axvline(0, color="black", lw=1)
-        kinds = [TASKS[name].kind.replace(" without", "\nwithout") for name in found]
-        axes.set_yticks(range(len(found)), kinds)
-        axes.set_ylim(max(len(found), 1) - 0.5, -0.5)
-        axes.set_title(f"{side} tasks: {len(found)} of {len(counted(side))}", fontsize=11)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[1].set_xlim(right=100 * EDGE + 1.5)
+        _draw_marks(axes, points[side], BESIDE)
+        axes.set_title(f"{side} tasks: {len(points[side])} of {len(counted(side))}", fontsize=11)
     panels[1].set_xlabel(
-        "% behind the best tuned peer; left of 0: ahead of it\n"
+        f"{LEVELS}; left of 0: ahead of it\n"
         f"(.0025 of accuracy is 1 %; {100 * EDGE:.0f} % and more are at the edge)"
     )
-    entries = panels[0].get_legend_handles_labels()
-    figure.legend(
-        *(entry[::-1] for entry in entries), loc="outside upper center", ncols=2, frameon=False
-    )
+    figure.legend(*_entries(panels[0]), loc="outside upper center", ncols=2, frameon=False)
     write_picture(figure, file)
+
+
+def _draw_marks(axes: Axes, found: dict[str, list[float | None]], marks: Marks) -> None:
+    """A row for each task, the marks in it; what is beyond the edge is drawn on it."""
+    for number, (_, _, label, (mark, color, size), below) in enumerate(marks):
+        known = [(i + below, row[number]) for i, row in enumerate(found.values())]
+        places = [(i, 100 * float(np.clip(v, -EDGE, EDGE))) for i, v in known if v is not None]
+        y, x = np.reshape(places, (-1, 2)).T
+        axes.plot(x, y, mark, color=color, ms=size, mec="white", mew=0.6, label=label)
+    axes.axvline(0, color="black", lw=1, zorder=1)
+    kinds = [TASKS[name].kind.replace(" without", "\nwithout") for name in found]
+    axes.set_yticks(range(len(found)), kinds)
+    axes.set_ylim(max(len(found), 1) - 0.5, -0.5)
+    axes.set_xlim(right=100 * EDGE + 1.5)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _entries(axes: Axes) -> list[list[Any]]:
+    """What a legend shows: ours first, which are drawn last."""
+    return [entry[::-1] for entry in axes.get_legend_handles_labels()]
 
 
 def _style(number: int, peer: str) -> dict[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from benchmarks.self_tuning.analysis import Figure, Results, behind, figure
 from benchmarks.self_tuning.goals import FACTOR_LIMITS, FAR, NEAR, goals
-from benchmarks.self_tuning.peers import AUTO, PEERS, SPECTRAL
+from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, best_value, counted
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, TEST, Task
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
@@ -40,6 +40,11 @@ def shown(known: Figure | None, task: Task) -> str:
         return f"{known.mean:.3g} ± {known.deviation:.1g}"
     decimals = max(0, 3 - math.floor(math.log10(abs(known.mean))))
     return f"{known.mean:.{decimals}f} ± {known.deviation:.{decimals}f}"
+
+
+def mean(known: Figure | None, task: Task) -> str:
+    """The mean alone, with the same digits."""
+    return shown(known, task).partition(" ±")[0]
 
 
 def ahead_by(task: Task, own: float, other: float) -> str:
@@ -129,6 +134,24 @@ def front_rows(results: Results, side: str) -> Rows:
     return head, body
 
 
+def short_rows(results: Results, side: str) -> Rows:
+    """The front table without deviations and differences; the best of each row is bold."""
+    body = []
+    for name in results.compared(counted(side)):
+        task = TASKS[name]
+        columns = [(UNTOUCHED, AUTO), (UNTOUCHED, SPECTRAL)]
+        columns += [(role, results.best_peer(role, name)) for role in ROLES]
+        figures = [results.figure(role, name, peer) if peer else None for role, peer in columns]
+        best = best_value(task, [known.mean for known in figures if known])
+        row = [f"{task.kind}, {task.metric}"]
+        for (_, peer), known in zip(columns, figures, strict=True):
+            text = _bold(mean(known, task), known is not None and known.mean == best)
+            title = f" {PEERS[peer].title}" if peer and known and peer not in OURS else ""
+            row.append(f"{text}{title}" if known else "not run")
+        body.append(row)
+    return ["", "mu2_auto()", "with `spectral`", *(f"best {role} peer" for role in ROLES)], body
+
+
 def task_rows(results: Results, side: str, role: str) -> Rows:
     """The metric on the test split; a colour for how far behind the best tuned peer; best bold."""
     names = list(counted(side))
@@ -194,6 +217,7 @@ TABLES = {
     "goals": goal_rows,
     "scores": score_rows,
     "front": front_rows,
+    "short": short_rows,
     "tasks": task_rows,
     "factors": factor_rows,
     "variants": variant_rows,

@@ -1,6 +1,7 @@
 """Sentences about the results, which tables do not say."""
 
 import functools
+import statistics
 
 from benchmarks.self_tuning.analysis import Results, behind
 from benchmarks.self_tuning.goals import FAR, NEAR
@@ -68,6 +69,26 @@ def coverage(results: Results, side: str) -> str:
     return f"{text}; of {of} peers, {', '.join(parts)} on each, with {results.seeds} seeds.\n"
 
 
+def spectral_time(results: Results) -> str:
+    """How much longer runs with orthogonal steps took: the quickest of each."""
+    ratios: dict[str, list[float]] = {}
+    for name, task in TASKS.items():
+        pair = [results.of(UNTOUCHED, name, ours) for ours in (AUTO, SPECTRAL)]
+        if all(pair):
+            plain, spectral = (min(run["seconds"] for run in runs) for runs in pair)
+            ratios.setdefault(task.kind, []).append(spectral / plain)
+    if not ratios:
+        return "How long runs with orthogonal steps take is not known yet.\n"
+    every = [ratio for found in ratios.values() for ratio in found]
+    shown = [f"{statistics.median(every):.1f} times as long on the median task"]
+    kinds = [k for k in ("transformer", "convolutional network", "dense network") if k in ratios]
+    shown += [f"{statistics.median(ratios[kind]):.1f} times on a {kind}" for kind in kinds]
+    return (
+        "On one core of a CPU, training with `spectral=True` took "
+        f"{', '.join(shown)} (the quickest of the seeds).\n"
+    )
+
+
 def made(results: Results) -> str:
     """How many runs, how long, on what, and which commit froze ``mu2_auto``."""
     count, seconds, machines, versions, frozen = 0, 0.0, set(), set(), set()
@@ -111,5 +132,6 @@ SENTENCES = {
     "answer": answer,
     "spectral": functools.partial(answer, ours=SPECTRAL),
     "coverage": coverage,
+    "spectral_time": spectral_time,
     "made": made,
 }
