@@ -81,8 +81,8 @@ CASES = {
     ),
 }
 
-# Variants of optimizers that stand above already, and wrappers, which have tests of their own.
-# Their lines of the contract take minutes.
+# Options of optimizers that stand above already, and wrappers, which have tests of their own. They
+# pass those lines of the contract that an option can break.
 VARIANTS = {
     "reject_nonfinite",
     "multi_steps",
@@ -99,23 +99,28 @@ VARIANTS = {
     "mu2_sgd lean",
     "mu2_adam lean",
 }
+MECHANISMS = [name for name in CASES if name not in VARIANTS]
+
+# These choose their steps themselves, and what is said of learning rates is not said of them.
+UNRATED = {"mu2_frank_wolfe", "mu2_auto"}
 
 
-def each_of(cases):
-    """Parametrizes a test over the cases; the variants are slow tests."""
-    params = [
-        pytest.param(case, id=name, marks=[pytest.mark.slow] if name in VARIANTS else [])
-        for name, case in cases.items()
-    ]
-    return pytest.mark.parametrize("case", params)
+def each_of(names):
+    """Parametrizes a test over some of the cases."""
+    return pytest.mark.parametrize("case", [pytest.param(CASES[name], id=name) for name in names])
 
 
 every_optimizer = each_of(CASES)
+every_mechanism = each_of(MECHANISMS)
+every_mechanism_with_a_rate = each_of([name for name in MECHANISMS if name not in UNRATED])
 
-# These choose their steps themselves, and what is said of learning rates is not said of them.
-UNRATED = ("mu2_frank_wolfe", "mu2_auto", "mu2_auto decayed", "mu2_auto spectral", "distance_rate")
-RATED = {name: case for name, case in CASES.items() if name not in UNRATED}
-every_optimizer_with_a_rate = each_of(RATED)
+
+def each_with(names, first, others):
+    """Parametrizes a test over pairs: all cases with the first value, mechanisms with all."""
+    pairs = [(name, first) for name in CASES]
+    pairs += [(name, other) for name in MECHANISMS for other in others]
+    ids = [f"{name}-{value}" for name, value in pairs]
+    return pytest.mark.parametrize(names, [(CASES[name], value) for name, value in pairs], ids=ids)
 
 
 def square(tree):

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 from jax import export
-from optimizers import BATCHES, every_optimizer, start, step
+from optimizers import BATCHES, every_mechanism, every_optimizer, start, step
 from problems import full_precision
 
 import mu2_optax
@@ -43,8 +43,7 @@ def test_each_step_is_lowered_for_tpu_and_gpu(case):
     assert "f64" not in text
 
 
-@pytest.mark.slow
-@every_optimizer
+@every_mechanism
 def test_where_float64_is_allowed_only_numbers_have_it(case):
     """Weights, and what is known of each tensor; not what has the size of the params."""
     with full_precision("float64"):

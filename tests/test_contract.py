@@ -11,8 +11,12 @@ from jax.sharding import NamedSharding, PartitionSpec
 from optimizers import (
     BATCHES,
     CASES,
+    MECHANISMS,
+    each_of,
+    each_with,
+    every_mechanism,
+    every_mechanism_with_a_rate,
     every_optimizer,
-    every_optimizer_with_a_rate,
     grad_fn,
     square,
     start,
@@ -21,6 +25,8 @@ from optimizers import (
 from problems import full_precision
 
 import mu2_optax as m
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 # The problems: a loss of params alone, a start, and the minimum.
 
@@ -61,8 +67,7 @@ def assert_close(tree, other, **tolerance):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), tree, other)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-@every_optimizer
+@each_with(("case", "problem"), "mixed tree", ["parabola", "rosenbrock"])
 def test_converges(case, problem):
     loss, params, minimum = PROBLEMS[problem]
     tx = case.make(case.rosenbrock if problem == "rosenbrock" else case.rate)
@@ -77,42 +82,29 @@ def test_converges(case, problem):
     assert_close(final, minimum, rtol=0, atol=case.near if problem == "rosenbrock" else 3e-2)
 
 
-@every_optimizer
-def test_a_jitted_loop_traces_once(case):
-    tx = case.make(case.rate)
-    traces = []
-
-    @jax.jit
-    def jitted(params, state, batch):
-        traces.append(None)
-        return step(tx, params, state, batch)
-
-    params = start()
-    state = tx.init(params)
-    for batch in BATCHES:
-        params, state = jitted(params, state, batch)
-    assert len(traces) == 1
-    assert jitted._cache_size() == 1
-
-
-@every_optimizer_with_a_rate
+@every_mechanism_with_a_rate
 def test_vmapped_learning_rates_equal_separate_runs(case):
     final = lambda rate: run(case.make(rate), start())[0]
-    together = jax.jit(jax.vmap(final))(jnp.array([0.0, case.rate, 0.5]))
-    for i, expected in enumerate((final(0.0), alone(case), final(0.5))):
+    rates = jnp.array([0.0, case.rate, 0.5])
+    together = jax.jit(jax.vmap(final))(rates)
+    separate = jax.jit(final)
+    for i, expected in enumerate((separate(rates[0]), alone(case), separate(rates[2]))):
         # Float32: a vmapped loop is fused otherwise than one that runs by itself.
         assert_close(jax.tree.map(lambda a, i=i: a[i], together), expected, rtol=1e-5, atol=1e-6)
 
 
-@every_optimizer_with_a_rate
+@every_mechanism_with_a_rate
 def test_a_schedule_is_followed(case):
-    constant, _ = run(case.make(optax.constant_schedule(case.rate)), start())
+    @jax.jit
+    def final(until):
+        return run(case.make(lambda count: jnp.where(count < until, case.rate, 0.0)), start())[0]
+
+    constant, halted = final(len(BATCHES)), final(1)
     assert_close(constant, alone(case), rtol=1e-6)
-    halted, _ = run(case.make(lambda count: jnp.where(count < 1, case.rate, 0.0)), start())
     assert not np.allclose(halted["a"], constant["a"], rtol=1e-3)
 
 
-@every_optimizer_with_a_rate
+@every_mechanism_with_a_rate
 def test_an_injected_learning_rate_is_the_one_that_is_used(case):
     def factory(learning_rate):
         return case.make(learning_rate)
@@ -140,8 +132,7 @@ def test_tree_map_params_reaches_the_params_shaped_leaves(case):
         assert leaf == (f"spec of {original.shape}" if of_params else "count")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@every_optimizer
+@each_with(("case", "dtype"), "bfloat16", ["float16", "float32", "float64"])
 def test_updates_keep_the_dtype_of_params(case, dtype):
     with full_precision(dtype):
         tx = case.make(case.rate)
@@ -154,8 +145,7 @@ def test_updates_keep_the_dtype_of_params(case, dtype):
         assert {u.dtype.name for u in jax.tree.leaves(updates)} == {dtype}
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
-@every_optimizer
+@each_with(("case", "dtype"), "bfloat16", ["float32", "float64"])
 def test_the_state_keeps_its_structure_and_dtypes(case, dtype):
     with full_precision(dtype):
         tx = case.make(case.rate)
@@ -177,15 +167,23 @@ def test_the_state_keeps_its_structure_and_dtypes(case, dtype):
 
 
 @every_optimizer
-def test_params_and_state_can_be_donated(case):
+def test_a_jitted_loop_that_donates_params_and_state_traces_once(case):
     tx = case.make(case.rate)
-    jitted = jax.jit(functools.partial(step, tx), donate_argnums=(0, 1))
+    traces = []
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def jitted(params, state, batch):
+        traces.append(None)
+        return step(tx, params, state, batch)
+
     for init in (tx.init, jax.jit(tx.init)):
         params = start()
         state = init(params)
         for batch in BATCHES:
             params, state = jitted(params, state, batch)
         assert_close(params, alone(case), rtol=1e-6)
+    assert len(traces) == 1
+    assert jitted._cache_size() == 1
 
 
 @every_optimizer
@@ -201,7 +199,7 @@ def test_shapes_can_be_had_without_computing(case):
     assert jax.tree.structure(after) == jax.tree.structure(real)
 
 
-@every_optimizer
+@each_of([*MECHANISMS, "mu2_auto spectral"])
 def test_the_state_keeps_the_sharding_of_params(case):
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = NamedSharding(mesh, PartitionSpec("data"))
@@ -249,29 +247,14 @@ def test_unknown_extra_args_are_ignored(case):
     assert program() == program(value=1.0, anything=None)
 
 
-def with_more_after(tx):
-    """Transforms after it that change nothing: a scale of one, a high limit, no decay."""
-    return optax.named_chain(
-        ("mu2", tx),
-        ("scale", optax.scale(1.0)),
-        ("rest", optax.chain(optax.clip_by_global_norm(1e6), optax.add_decayed_weights(0.0))),
-    )
-
-
-AROUND = {
-    "chains": with_more_after,
-    "apply_if_finite": lambda tx: optax.apply_if_finite(tx, 3),
-    "reject_nonfinite": m.reject_nonfinite,
-}
-
-
-@pytest.mark.parametrize("around", AROUND)
-@every_optimizer
-def test_optax_wrappers_change_nothing(case, around):
-    plain = alone(case)
-    wrapped, _ = run(AROUND[around](case.make(case.rate)), start())
+@every_mechanism
+def test_optax_wrappers_that_have_nothing_to_do_change_nothing(case):
+    tx = m.reject_nonfinite(optax.apply_if_finite(case.make(case.rate), 3))
+    more = optax.chain(optax.clip_by_global_norm(1e6), optax.add_decayed_weights(0.0))
+    around = optax.named_chain(("mu2", tx), ("scale", optax.scale(1.0)), ("rest", more))
+    wrapped, _ = run(around, start())
     # The compiler may fuse differently: float32 rounding of values of order one.
-    assert_close(plain, wrapped, rtol=1e-6, atol=1e-6)
+    assert_close(alone(case), wrapped, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["storm", "projected sgd"])
@@ -282,7 +265,7 @@ def test_schedule_free_converges_around_what_does_not_average(name):
     assert_close(averaged, jax.tree.map(jnp.zeros_like, averaged), rtol=0, atol=3e-2)
 
 
-@every_optimizer_with_a_rate
+@every_mechanism_with_a_rate
 def test_weight_decay_after_it_shrinks_the_params(case):
     """With a flat loss, x ← x - λx alone remains: exact geometric decay."""
     flat = lambda params, batch: jax.tree.map(jnp.zeros_like, params)

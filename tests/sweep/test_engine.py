@@ -60,8 +60,7 @@ def expected_of(make):
     ("make", "way"),
     [(make_logistic, way) for way in WAYS]
     + [
-        pytest.param(make_cnn, way, marks=pytest.mark.slow)
-        for way in ("vmap", "map", "loop", "vmap on 8 devices")
+        pytest.param(make_cnn, way, marks=pytest.mark.slow) for way in ("vmap", "vmap on 8 devices")
     ],
 )
 def test_a_sweep_equals_separate_runs_after_one_trace_and_one_compile(make, way, compiles):

@@ -202,7 +202,7 @@ def test_drawing_does_not_import_pyplot_or_choose_a_backend(tmp_path):
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), check=True, timeout=120
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), check=True, timeout=300
     )
 
 

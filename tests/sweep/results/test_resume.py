@@ -1,6 +1,4 @@
-import json
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -8,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sweep.conftest import environment, signal_after_cells
+from sweep.conftest import environment
 
-from mu2_optax.sweep import load_results, sweep
+from mu2_optax.sweep import sweep
 
 
 def counted(fails=lambda rate: False):
@@ -280,42 +278,3 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path, content):
     with pytest.raises(ValueError, match="is not the journal of a sweep"):
         sweep(train, RATES, 1, progress=False, resume=path)
     assert path.read_text() == content
-
-
-SCRIPT = """
-import sys, time
-import jax, jax.numpy as jnp, numpy as np
-from mu2_optax.sweep import save_results, sweep
-
-def host(rate, bits):
-    time.sleep(0.1)
-    with open("cells.log", "a") as log:
-        log.write(f"{rate:g} {bits}\\n")
-    return np.float32(rate)
-
-def train(learning_rate, key):
-    out = jax.ShapeDtypeStruct((), jnp.float32)
-    return {"loss": jax.pure_callback(host, out, learning_rate, jax.random.bits(key))}
-
-result = sweep(train, np.arange(1.0, 9.0), 3, strategy="loop", progress=False, resume="j.jsonl")
-save_results(result, "result.json")
-"""
-
-
-@pytest.mark.slow
-def test_after_a_kill_no_recorded_cell_runs_again(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    log = tmp_path / "cells.log"
-    command = [sys.executable, "script.py"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment())
-    signal_after_cells(process, tmp_path / "j.jsonl", 7, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    recorded = [json.loads(line) for line in (tmp_path / "j.jsonl").read_text().splitlines()[1:]]
-    done = {tuple(line["cell"]) for line in recorded}
-    assert 6 <= len(done) < 24
-    log.write_text("")
-    subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=300)
-    assert len(log.read_text().splitlines()) == 24 - len(done)
-    result = load_results(tmp_path / "result.json")[""]
-    assert result.finished.all()
-    np.testing.assert_array_equal(result.metrics["loss"], np.outer(np.arange(1.0, 9.0), [1, 1, 1]))

@@ -2,9 +2,21 @@ import io
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
 
 from mu2_optax.sweep import sweep
+from mu2_optax.sweep._run import progress
 from mu2_optax.sweep._run.progress import Progress
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """The seconds of the clock, which stands still unless a test moves it."""
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
 
 
 class Terminal(io.StringIO):
@@ -12,10 +24,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def wait_for(stream, text):
-    """Waits until the line has been drawn with this text in it."""
-    end = time.monotonic() + 10
-    while text not in stream.getvalue():
+def wait_for(stream, text, after="\r"):
+    """Waits until the line has been drawn with this text in it, after another one."""
+    end = time.monotonic() + 300
+    while text not in stream.getvalue().split(after)[-1]:
         assert time.monotonic() < end, stream.getvalue()
         time.sleep(0.02)
 
@@ -51,8 +63,7 @@ def test_what_is_left_of_a_longer_line_is_wiped_out():
         bar.note("a long note")
         wait_for(stream, "a long note")
         bar.note("")
-        wait_for(stream, "cells, 0 s")
-        time.sleep(0.3)
+        wait_for(stream, "cells, 0 s", after="a long note")
     lines = stream.getvalue().split("\r")
     after = next(i for i, line in enumerate(lines) if "note" in line and "note" not in lines[i + 1])
     assert len(lines[after + 1]) == len(lines[after])
@@ -66,10 +77,8 @@ def test_the_line_makes_room_for_a_warning():
         assert stream.getvalue().endswith(" \r")
 
 
-def test_a_terminal_that_cannot_go_back_gets_plain_lines(monkeypatch):
+def test_a_terminal_that_cannot_go_back_gets_plain_lines(monkeypatch, clock):
     monkeypatch.setenv("TERM", "dumb")
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     stream = Terminal()
     with closing(Progress(4, "sgd", stream=stream)) as bar:
         bar.note("compiling")
@@ -82,9 +91,7 @@ def test_a_terminal_that_cannot_go_back_gets_plain_lines(monkeypatch):
     assert stream.getvalue() == told
 
 
-def test_elsewhere_a_line_comes_only_every_ten_seconds(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+def test_elsewhere_a_line_comes_only_every_ten_seconds(clock):
     stream = io.StringIO()
     bar = Progress(100, stream=stream)
     for _ in range(100):
@@ -96,9 +103,7 @@ def test_elsewhere_a_line_comes_only_every_ten_seconds(monkeypatch):
     assert lines[0] == "sweep: 10/100 cells, 10 s, 1:30 min left"
 
 
-def test_resumed_cells_do_not_shorten_the_estimate(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+def test_resumed_cells_do_not_shorten_the_estimate(clock):
     stream = io.StringIO()
     bar = Progress(11, stream=stream)
     bar.skip(8)
