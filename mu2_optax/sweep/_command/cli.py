@@ -24,6 +24,7 @@ from mu2_optax.sweep import (
 )
 from mu2_optax.sweep._analysis.summary import text_table
 from mu2_optax.sweep._command.optimizers import OPTIMIZERS
+from mu2_optax.sweep._command.origin import with_origin
 from mu2_optax.sweep._command.parsing import (
     UsageError,
     parse_count,
@@ -257,6 +258,8 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     known = next(result.metrics for result in results.values() if result.metrics)
     metric, mode = choose_metric(options.metric, options.better, known)
     initial = INITIAL.get(metric) if plan.name in TASKS else None
+    steps = TASKS[plan.name].steps if plan.name in TASKS else None
+    results = with_origin(results, options.command, plan.radius, steps)
     save_results(results, plan.folder / "results.json")
     save_results(results, plan.folder / "results.csv")
     plot_sweep(results, metric, plan.folder / "sweep.png", mode=mode, title=plan.name)
@@ -266,7 +269,6 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
         plan.folder / "report.html",
         mode=mode,
         title=f"mu2-sweep: {plan.name}",
-        command=options.command,
         initial=initial,
         tolerance=options.tolerance,
     )
