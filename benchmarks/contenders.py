@@ -12,10 +12,9 @@ import optax
 from optax import contrib
 
 import mu2_optax
-from mu2_optax.sweep._command.optimizers import OPTIMIZERS
+from mu2_optax.sweep._command.optimizers import PAPER, Setting
 from mu2_optax.sweep._command.optimizers import make_optimizer as make_paper_optimizer
 
-PAPER = tuple(OPTIMIZERS)  # mu2_sgd, mu2_extra_sgd, storm, anytime_sgd, sgd, momentum, adam
 PEERS = (
     "mu2_sgd_measured",
     "mu2_adam",
@@ -86,9 +85,9 @@ def make_optimizer(
       The optimizer; call it as ``tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)``.
     """
     if name in PAPER:
-        return make_paper_optimizer(name, learning_rate, momentum, projection)
+        return make_paper_optimizer(name, learning_rate, Setting(momentum, projection))
     if name == "anytime_exact":  # for tasks that give it the gradient of all data
-        return make_paper_optimizer("anytime_sgd", learning_rate, momentum, projection)
+        return make_paper_optimizer("anytime_sgd", learning_rate, Setting(momentum, projection))
     if name == "mu2_sgd_measured":
         momentum = dataclasses.replace(momentum, beta=mu2_optax.measured_beta())
         return mu2_optax.mu2_sgd(learning_rate, momentum, projection=projection)

@@ -29,7 +29,7 @@ from tqdm import tqdm
 from benchmarks.experiment import RESULTS
 from benchmarks.timing import CORES
 from examples.cpu_layers import keep_freed_memory
-from mu2_optax import mu2_sgd
+from mu2_optax import fixed_momentum, mu2_sgd
 from mu2_optax.sweep import Data, sweep
 from mu2_optax.sweep._command import tasks
 
@@ -89,7 +89,7 @@ def network(steps):
 
     @jax.jit
     def step(learning_rate, params, state, batch):
-        tx = mu2_sgd(learning_rate, task.momentum)
+        tx = mu2_sgd(learning_rate, fixed_momentum())
         grads = grad_fn(params, batch)
         updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
         return optax.apply_updates(params, updates), state
@@ -98,7 +98,7 @@ def network(steps):
         start = time.perf_counter()
         for rate in np.tile(RATES.astype(np.float32), SEEDS):
             params = task.init(jax.random.key(0), images.shape[1:])
-            state = mu2_sgd(rate, task.momentum).init(params)
+            state = mu2_sgd(rate, fixed_momentum()).init(params)
             for _ in range(steps):
                 rows = rng.integers(0, len(images), task.batch_size)
                 params, state = step(rate, params, state, (images[rows], labels[rows]))
@@ -106,7 +106,9 @@ def network(steps):
         return time.perf_counter() - start, 0.0
 
     from_python()
-    return lambda learning_rate, key: run(mu2_sgd(learning_rate, task.momentum), key), from_python
+    return lambda learning_rate, key: run(
+        mu2_sgd(learning_rate, fixed_momentum()), key
+    ), from_python
 
 
 def one_after_another(train):

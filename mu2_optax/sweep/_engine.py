@@ -105,7 +105,8 @@ def sweep(
       train: A function of (learning_rate, key), or, if ``learning_rates`` is a dict, of its names
         and ``key``, called by keyword.
       learning_rates: The rates; or a dict of names to values, whose product is the grid. They are
-        passed as floats of JAX's default precision.
+        passed as floats of JAX's default precision. With ``{}`` there is nothing to choose:
+        ``train(key=key)`` runs once per seed, and is a flat line beside others in pictures.
       seeds: The number of seeds (then 0, 1, ...), or the seeds themselves.
       strategy: ``"auto"``, ``"vmap"``, ``"map"``, ``"loop"`` or ``"python"``.
       chunk_size: How many cells run side by side (on each device), to bound memory.
@@ -115,11 +116,13 @@ def sweep(
       progress: Whether to show progress on stderr: on a terminal one line with the rates and seeds
         that are running and the time left, elsewhere a line every ten seconds.
       resume: A file that records each finished call's cells; if it exists, the cells in it are not
-        run again, but for those that failed. A file that another sweep has recorded is refused,
+        run again, but for those that failed. The grid may have more values and seeds than when the
+        file was begun: then only the new cells run. A file that another sweep has recorded is
+        refused,
         also if only ``train`` was edited since (which cannot be seen in ``"python"``: put a version
         into ``context``) or a setting of JAX that numbers depend on.
       label: The result's label, such as the optimizer's name.
-      context: Values to keep in ``result.info`` which, with the grid, must be the same on resume.
+      context: Values to keep in ``result.info`` which must be the same on resume.
       minutes: A budget of time: no call starts after it. Cells that have not been run are then not
         ``finished`` in the result; with ``resume``, the same call goes on another time.
       executor: What runs the calls instead of this process: a ``ProcessPoolExecutor``,

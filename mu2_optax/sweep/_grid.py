@@ -37,7 +37,12 @@ class Grid:
 
     @cached_property
     def points(self) -> npt.NDArray[np.float64]:
-        """Every combination of the axes' values, one per row, the last axis fastest."""
+        """Every combination of the axes' values, one per row, the last axis fastest.
+
+        Without an axis there is one combination, of nothing.
+        """
+        if not self.axes:
+            return np.zeros((1, 0))
         mesh = np.meshgrid(*self.axes.values(), indexing="ij")
         return np.stack([axis.ravel() for axis in mesh], axis=1)
 
@@ -51,7 +56,7 @@ def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
     """Reads the grid from the arguments of `sweep`.
 
     Args:
-      learning_rates: An array-like of rates, or a dict of axis names to array-likes.
+      learning_rates: An array-like of rates, or a dict of axis names to array-likes, perhaps empty.
       seeds: The number of seeds (then 0, 1, ...), or the seeds themselves.
 
     Returns:
@@ -67,8 +72,6 @@ def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
     """
     by_name = isinstance(learning_rates, Mapping)
     named = dict(learning_rates) if by_name else {LEARNING_RATE: learning_rates}
-    if not named:
-        raise ValueError("`learning_rates` must name at least one axis, got an empty dict.")
     for name in named:
         if not isinstance(name, str) or not name.isidentifier() or name in RESERVED:
             raise ValueError(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sweep.conftest import make_cnn, make_logistic
 
-from mu2_optax.sweep import SweepInterrupted, merge, sweep
+from mu2_optax.sweep import SweepInterrupted, load_results, merge, save_results, sweep
 from mu2_optax.sweep._grid import make_grid
 from mu2_optax.sweep._run import layout
 from mu2_optax.sweep._run.threads import on_threads, run_blocks
@@ -334,7 +334,11 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
         (lambda: sweep(ok, [1e-60], 1), ValueError, "different numbers in float32.*got .1e-60"),
         (lambda: sweep(ok, [1e39], 1), ValueError, "different numbers in float32"),
         (lambda: sweep(ok, [1], 1, context={"n": np.int64(1)}), TypeError, "`context` must hold"),
-        (lambda: sweep(ok, {}, 1), ValueError, "at least one axis"),
+        (
+            lambda: sweep(ok, {}, 1),
+            TypeError,
+            r"called by keyword, train\(key\), but its signature",
+        ),
         (lambda: sweep(ok, {"key": [1]}, 1), ValueError, "got 'key'"),
         (lambda: sweep(ok, {"beta": [1]}, 1), TypeError, r"train\(beta, key\).*learning_rate"),
         (lambda: sweep(ok, [True], 1), TypeError, r"must be numbers, got \[True\]"),
@@ -393,3 +397,22 @@ def test_a_train_that_is_no_jax_code_is_told_of_the_strategy_python():
     with pytest.raises(TypeError) as error:
         sweep(lambda learning_rate, key: {"a": float(learning_rate)}, [1], 1, progress=False)
     assert 'strategy="python"' in error.value.__notes__[-1]
+
+
+@pytest.mark.parametrize("strategy", ["vmap", "map", "loop", "python"])
+def test_without_a_learning_rate_train_runs_once_per_seed(tmp_path, strategy):
+    train = lambda key: {"loss": jax.random.key_data(key).astype(jnp.float32)}
+    options = {"strategy": strategy, "progress": False, "resume": tmp_path / "j.jsonl"}
+    result = sweep(train, {}, 3, **options)
+    assert (result.shape, result.axes) == ((3,), {})
+    assert result.dims("loss") == ("seed", "step")
+    expected = [jax.random.key_data(jax.random.key(seed)) for seed in range(3)]
+    np.testing.assert_array_equal(result.metrics["loss"], np.stack(expected))
+    again = sweep(train, {}, 3, **options)
+    np.testing.assert_array_equal(again.metrics["loss"], result.metrics["loss"])
+    for name in ("r.json", "r.csv"):
+        save_results(result, tmp_path / name)
+        (loaded,) = load_results(tmp_path / name).values()
+        np.testing.assert_array_equal(loaded.metrics["loss"], result.metrics["loss"])
+    more = merge(result, sweep(train, {}, [7], progress=False))
+    assert more.metrics["loss"].shape == (4, 2)

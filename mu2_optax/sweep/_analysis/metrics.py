@@ -1,11 +1,14 @@
 """What measures, tables and pictures share: a metric's better way, its means and bands."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from mu2_optax.sweep._grid import LEARNING_RATE
 from mu2_optax.sweep._results.result import SweepResult
 
 Mode = Literal["min", "max"]
@@ -142,6 +145,41 @@ def band_of_steps(result: SweepResult, metric: str) -> tuple[Band, bool]:
     end = len(alive) if alive.all() else int(np.argmin(alive))
     curves = curves[:, :end]
     return Band(mean(curves, axis=0), curves.min(axis=0), curves.max(axis=0)), end < len(alive)
+
+
+def over_rates(results: Mapping[str, SweepResult]) -> dict[str, SweepResult]:
+    """The results, those of optimizers without a learning rate repeated at the rates of the others.
+
+    So they can be drawn and listed beside them; `is_flat` tells them apart.
+
+    Args:
+      results: The results by label.
+
+    Returns:
+      Results with an axis ``learning_rate`` (of the rate 1 alone, if none of them has rates).
+    """
+    swept = [r.learning_rates for r in results.values() if LEARNING_RATE in r.axes]
+    rates = np.unique(np.concatenate(swept)) if swept else np.ones(1)
+    return {name: r if r.axes else _repeated(r, rates) for name, r in results.items()}
+
+
+def is_flat(result: SweepResult) -> bool:
+    """Whether there was no learning rate to sweep over."""
+    return not result.axes or bool(result.info.get("flat"))
+
+
+def _repeated(result: SweepResult, rates: Array) -> SweepResult:
+    def repeat(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.repeat(array[None], len(rates), axis=0)
+
+    return replace(
+        result,
+        metrics={name: repeat(array) for name, array in result.metrics.items()},
+        axes={LEARNING_RATE: rates},
+        finished=repeat(result.finished),
+        errors={(i, *cell): e for cell, e in result.errors.items() for i in range(len(rates))},
+        info=result.info | {"flat": True},
+    )
 
 
 def spans_decades(values: Any) -> bool:

@@ -13,12 +13,16 @@ from mu2_optax.sweep._analysis.metrics import (
     band_of_rates,
     band_of_steps,
     in_words,
+    is_flat,
     metric_mode,
+    over_rates,
     spans_decades,
     told_by,
 )
 from mu2_optax.sweep._analysis.styles import MARKERS, Style, in_order, styles
 from mu2_optax.sweep._results.result import SweepResult, by_label
+
+_RING = {"markersize": 12, "markerfacecolor": "none", "markeredgewidth": 1.8, "linestyle": ""}
 
 
 def plot_sweep(
@@ -32,6 +36,9 @@ def plot_sweep(
     ylim: tuple[float, float] | None = None,
 ) -> None:
     """Draws a metric's final value against the learning rate, a line for each result.
+
+    A result without a learning rate is a thick line without markers, at one height. A ring is
+    around the rate that ``result.info["untouched"]`` names, if it does.
 
     The line is the mean over seeds, the band goes from the worst seed to the best. A rate at which
     a seed diverged has no point on the line; a cross at the worse edge of the picture marks it. The
@@ -47,11 +54,12 @@ def plot_sweep(
       title: A title, or None.
       ylim: The limits of the vertical axis, or None to fit the data.
     """
-    labelled = _check(results)
+    labelled = over_rates(_check(results))
     figure, axes = _canvas(path, axes)
     better_low = metric_mode(metric, mode) == "min"
     looks = [_style(i, look) for i, look in enumerate(styles(labelled).values())]
     crosses: list[tuple[float, int]] = []
+    rings = False
     for index, result in enumerate(labelled.values()):
         if len(result.axes) > 1:
             raise ValueError(
@@ -70,7 +78,18 @@ def plot_sweep(
         lost = rates[diverged[order]]
         crosses.extend((float(rate), index) for rate in lost)
         axes.update_datalim([(rate, 0.0) for rate in lost], updatey=False)  # no line leads there
-        _draw(axes, rates, band.take(order), result.label or metric, looks[index])
+        style, name = dict(looks[index]), result.label or metric
+        if is_flat(result):
+            style |= {"marker": "", "linewidth": 3.0}
+            name += " (no rate)"
+        _draw(axes, rates, band.take(order), name, style)
+        untouched = rates == result.info.get("untouched")
+        if untouched.any():
+            at, height = rates[untouched], _drawable(band.mean[order][untouched])
+            axes.plot(at, height, "o", color=style["color"], zorder=30, **_RING)
+            rings = True
+    if rings:
+        axes.plot([], [], "o", color="#555555", label="published default", **_RING)
     axes.set_xscale("log")
     if better_low and spans_decades(_drawn(axes)):
         axes.set_yscale("log")

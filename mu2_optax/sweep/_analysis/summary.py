@@ -1,4 +1,4 @@
-"""A table of sweeps: a row per result, the measures, and which row is flattest."""
+"""What a table of sweeps says: a row per result, the measures, and which row is flattest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from mu2_optax.sweep._analysis.measures import (
     plateau_width,
     stability_range,
 )
-from mu2_optax.sweep._analysis.metrics import Array, Mode, band_of_rates, in_words
+from mu2_optax.sweep._analysis.metrics import Array, Mode, band_of_rates, is_flat, over_rates
 from mu2_optax.sweep._results.result import SweepResult
 
 _NEAR = 0.05  # of the way from the start: what is near the best
@@ -30,6 +30,11 @@ class Row:
         NaN if none has finished.
       finished: At which rates of the table every seed has finished.
       failed: At which rates of the table a seed failed.
+      there: Which rates of the table this result was swept over.
+      flat: Whether there was no learning rate to choose; its values are then the same everywhere,
+        and it has no measures.
+      untouched: The place, among the table's rates, of the rate that was published as the default;
+        None if there is none. If ``flat``, any place.
       plateau: The plateau near the table's best; None while cells are missing, or if a rate is 0.
       stable: The rates near the row's own best; None likewise.
       sensitivity: The mean loss above the row's own best; None likewise, or if the metric before
@@ -39,6 +44,9 @@ class Row:
     means: Array
     finished: npt.NDArray[np.bool_]
     failed: npt.NDArray[np.bool_]
+    there: npt.NDArray[np.bool_]
+    flat: bool
+    untouched: int | None
     plateau: PlateauWidth | None
     stable: StabilityRange | None
     sensitivity: LearningRateSensitivity | None
@@ -47,8 +55,15 @@ class Row:
         """The means to be read; ``err`` where a seed failed."""
         numbers = map(number_text, self.means.tolist(), self.finished.tolist())
         return [
-            "err" if failed else text for text, failed in zip(numbers, self.failed, strict=True)
+            "err" if failed else text if there else ""
+            for text, failed, there in zip(numbers, self.failed, self.there, strict=True)
         ]
+
+    def tuned(self, mode: Mode) -> int | None:
+        """The place of the best rate among those of the table; None if no mean is finite."""
+        losses = np.where(np.isfinite(self.means), self.means, np.inf if mode == "min" else -np.inf)
+        best = int(losses.argmin() if mode == "min" else losses.argmax())
+        return best if np.isfinite(losses[best]) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +119,7 @@ def summarize(
     Returns:
       The summary.
     """
+    results = over_rates(results)
     rates = np.unique(np.concatenate([result.learning_rates for result in results.values()]))
     means = {label: band_of_rates(result, metric)[0].mean for label, result in results.items()}
     finite = np.concatenate([m[np.isfinite(m)] for m in means.values()])
@@ -114,66 +130,26 @@ def summarize(
     rows = {}
     for label, result in results.items():
         plateau = stable = sensitivity = None
-        if result.finished.all() and np.isfinite(best) and (result.learning_rates > 0).all():
+        flat = is_flat(result)
+        complete = result.finished.all() and np.isfinite(best) and (result.learning_rates > 0).all()
+        if complete and not flat:
             plateau = plateau_width(result, metric, tolerance, best=best, mode=mode)
             stable = stability_range(result, metric, optimum=_optimum(mode, best), mode=mode)
             if _start(result, metric, initial) is not None and np.isfinite(means[label]).any():
                 sensitivity = lr_sensitivity(result, metric, initial, mode=mode)
         at = np.searchsorted(rates, result.learning_rates)
         everywhere = np.full(len(rates), np.nan)
-        complete, failed = np.zeros((2, len(rates)), bool)
-        everywhere[at], complete[at] = means[label], result.finished.all(axis=1)
+        finished, failed, there = np.zeros((3, len(rates)), bool)
+        everywhere[at], finished[at], there[at] = means[label], result.finished.all(axis=1), True
         failed[at] = result.failed().any(axis=1)
-        rows[label] = Row(everywhere, complete, failed, plateau, stable, sensitivity)
+        untouched = 0 if flat else _place(rates, result.info.get("untouched"))
+        rows[label] = Row(
+            everywhere, finished, failed, there, flat, untouched, plateau, stable, sensitivity
+        )
     widths = {label: round(row.plateau.value, 6) for label, row in rows.items() if row.plateau}
     top = max(widths.values(), default=0.0)
     widest = tuple(label for label, width in widths.items() if width == top > 0)
     return Summary(rates, rows, best, tolerance, rule, widest)
-
-
-def text_table(
-    results: Mapping[str, SweepResult],
-    metric: str,
-    mode: Mode,
-    initial: str | None = None,
-    tolerance: float | None = None,
-) -> str:
-    """A row per optimizer: the metric's mean at each rate, plateau width, stability ratio.
-
-    The plateau is measured against the best value in the whole table. The rows with the widest
-    plateau are marked with an asterisk.
-
-    Args:
-      results: The results by label.
-      metric: The metric's name.
-      mode: Whether low (``"min"``) or high (``"max"``) is better.
-      initial: The metric that holds it before training, if there is one.
-      tolerance: How far from the best a plateau goes, as in `summarize`.
-
-    Returns:
-      The text.
-    """
-    summary = summarize(results, metric, mode, initial, tolerance)
-    rows = {label: _cells(row) for label, row in summary.rows.items()}
-    header = [rate_text(rate) for rate in summary.rates] + ["plateau", "ratio"]
-    columns = [
-        max(len(header[i]), *(len(cells[i]) for cells in rows.values())) + 1
-        for i in range(len(header))
-    ]
-    names = max(len(label) for label in results) + 2
-    lines = [f"{in_words(metric)}, mean of {len(next(iter(results.values())).seeds)} seeds"]
-    lines.append(" " * names + "".join(h.rjust(w) for h, w in zip(header, columns, strict=True)))
-    for label, cells in rows.items():
-        mark = "* " if label in summary.widest else "  "
-        body = "".join(cell.rjust(w) for cell, w in zip(cells, columns, strict=True))
-        lines.append(f"{mark}{label.ljust(names - 2)}{body}")
-    rule = f" ({summary.rule})" if summary.rule else ""
-    lines.append(
-        f"plateau: decades of rates within {summary.reach} of the table's best{rule};\n"
-        "ratio: largest to smallest rate whose distance from a perfect score is at most twice the\n"
-        f"row's best{'; *: widest plateau' if summary.widest else ''}."
-    )
-    return "\n".join(lines)
 
 
 def number_text(value: float, finished: bool = True) -> str:
@@ -238,8 +214,7 @@ def _optimum(mode: Mode, best: float) -> float | None:
     return None if best <= 1 else best
 
 
-def _cells(row: Row) -> list[str]:
-    values = row.texts()
-    if row.plateau is None or row.stable is None:
-        return [*values, "--", "--"]
-    return [*values, f"{row.plateau.value:.1f}", rate_text(row.stable.value)]
+def _place(rates: Array, rate: float | None) -> int | None:
+    """Where a rate is among those of the table."""
+    found = np.flatnonzero(rates == rate)
+    return int(found[0]) if found.size else None

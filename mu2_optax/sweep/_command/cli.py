@@ -22,8 +22,8 @@ from mu2_optax.sweep import (
     sweep,
     write_report,
 )
-from mu2_optax.sweep._analysis.summary import text_table
-from mu2_optax.sweep._command.optimizers import OPTIMIZERS
+from mu2_optax.sweep._analysis.text import text_table
+from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS
 from mu2_optax.sweep._command.origin import with_origin
 from mu2_optax.sweep._command.parsing import (
     UsageError,
@@ -33,18 +33,26 @@ from mu2_optax.sweep._command.parsing import (
     parse_tolerance,
     with_signs,
 )
-from mu2_optax.sweep._command.plan import Plan, choose_metric, make_plan, open_executor
+from mu2_optax.sweep._command.plan import (
+    BALL_RATES,
+    RATES,
+    Plan,
+    Row,
+    choose_metric,
+    make_plan,
+    open_executor,
+)
 from mu2_optax.sweep._command.tasks import INITIAL, METRICS, TASKS
 from mu2_optax.sweep._data import DATA_VARIABLE
 from mu2_optax.sweep._engine import in_a_line
-from mu2_optax.sweep._grid import LEARNING_RATE, Grid
+from mu2_optax.sweep._grid import LEARNING_RATE
 from mu2_optax.sweep._results.journal import JournalError
 from mu2_optax.sweep._run.layout import STRATEGIES
 
 DESCRIPTION = """\
-Trains with each optimizer at each learning rate and seed, every sweep compiled once, and shows how
-much the learning rate matters. Without arguments: logistic regression on scikit-learn's digits,
-eight optimizers, rates 1e-4 ... 1e4, three seeds.
+Trains with each optimizer at each learning rate and seed, every sweep compiled once, and shows what
+you get when you choose nothing (mu2_auto), beside others as they come and tuned. Without arguments:
+logistic regression on scikit-learn's digits, five optimizers, eight rates, three seeds.
 
 Writes results.json, results.csv, sweep.png and report.html (everything on one page that needs no
 network) into the run folder, and prints a table.
@@ -53,10 +61,12 @@ network) into the run folder, and prints a table.
 EXAMPLES = f"""\
 examples:
   mu2-sweep
-  mu2-sweep --optimizers mu2_sgd,sgd --lrs 1e-3:1e3:log13 --seeds 10
+  mu2-sweep --optimizers mu2_auto,muon,adam --lrs 1e-3:1:log7 --seeds 10
+  mu2-sweep --ball 3                                       # the paper's optimizers and setting
   mu2-sweep --task mnist --data folder-with-idx-files
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run     # Ctrl-C, and then:
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run --resume
+  mu2-sweep --lrs 0.01,0.1,0.3,1 --strategy loop --out run --resume    # runs 0.3 alone
   mu2-sweep my_module:train_fn                             # a task of your own
   mu2-sweep my_module:train_fn --strategy python           # not traced: an ordinary function
   mu2-sweep --strategy loop --workers 8                    # on processes of this machine
@@ -66,11 +76,12 @@ a task of your own is a function that returns a dict of metrics, in JAX from sta
   def train_fn(optimizer, key): ...      # an Optax optimizer, for each of --optimizers;
                                          # call optimizer.update(grads, state, params,
                                          #                       grad_fn=grad_fn, batch=batch)
-                                         # and, for mu2_auto, evaluate at
-                                         # mu2_optax.eval_params(state, params)
+                                         # and evaluate at optimizer.eval_params(state, params)
   def train_fn(learning_rate, key): ...  # a traced number; the function chooses its optimizer
-With --radius its optimizers have linear momenta and keep the params in the ball, as in the convex
-experiments; without it they have fixed momenta and no projection, as for deep networks.
+Either may take `steps` too, which is then the value of --steps.
+
+With --ball the paper's optimizers have linear momenta and all keep the params in the ball, as in
+the convex experiments; without it they have fixed momenta and no projection, as for networks.
 
 data: tasks that need files read them from --data, or from the folder in ${DATA_VARIABLE}.
 exit status: 0 done, 1 a run failed, 2 bad options, 130 interrupted (finished cells are kept).
@@ -90,13 +101,17 @@ def build_parser() -> argparse.ArgumentParser:
     add("function", nargs="?", metavar="MODULE:FUNCTION", help="a task of your own")
     add("--task", metavar="NAME", help="a built-in task (default: digits; see --list)")
     add("--data", metavar="DIR", help="folder of the task's data, where it needs one")
-    add("--optimizers", metavar="A,B,...", help="which to compare (default: all; see --list)")
+    add(
+        "--optimizers",
+        metavar="A,B,...",
+        help="which to compare; also a group: default, paper, all (see --list)",
+    )
     add(
         "--lrs",
         type=parse_rates,
-        default="1e-4:1e4:log9",
         metavar="RATES",
-        help="learning rates: low:high:logN, low:high:linN or a list (default: %(default)s)",
+        help=f"learning rates: low:high:logN, low:high:linN or a list (default: {RATES}; with "
+        f"--ball {BALL_RATES}); each optimizer also runs at its published default, if it has one",
     )
     add(
         "--seeds",
@@ -105,12 +120,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of seeds, or a list of them (default: %(default)s)",
     )
+    add("--steps", type=parse_count, metavar="N", help="steps of training (default: the task's)")
     add(
-        "--radius",
+        "--ball",
         type=float,
-        metavar="R",
-        help="radius of the ball that holds the params "
-        "(default: the task's own; digits 3, mnist 1)",
+        metavar="RADIUS",
+        help="keep the params in an L2 ball, as in the paper; its optimizers are then the default",
     )
     add("--metric", metavar="NAME", help="metric of table and picture (default: the task's first)")
     add(
@@ -136,7 +151,10 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
     add(
-        "--resume", action="store_true", help="go on with the run in --out; what has finished stays"
+        "--resume",
+        action="store_true",
+        help="go on with the run in --out, perhaps with more rates, seeds or optimizers; what has "
+        "finished stays",
     )
     add("--quiet", action="store_true", help="print results and errors alone")
     add("--list", action="store_true", help="list tasks, optimizers and metrics, and exit")
@@ -186,19 +204,19 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     stopped = ""
     results: dict[str, SweepResult] = {}
     status = 0
-    for label, train in plan.trains.items():
+    for label, row in plan.rows.items():
         journal = plan.folder / "journal" / f"{label}.jsonl"
         try:
             results[label] = sweep(
-                train,
-                plan.grid.axes[LEARNING_RATE],
-                plan.grid.seeds.tolist(),
+                row.train,
+                row.rates and row.rates[LEARNING_RATE],
+                plan.seeds.tolist(),
                 strategy=options.strategy,
                 chunk_size=options.chunk_size,
                 progress=not options.quiet,
                 resume=journal,
                 label=label,
-                context={"task": plan.name, "radius": plan.radius},
+                context=plan.context,
                 executor=executor,
                 check=lambda known: _check_metric(options, known),
             )
@@ -221,11 +239,13 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
                 raise
             traceback.print_exc()
             print(f"mu2-sweep: {label} failed", file=sys.stderr)
-            results[label] = _all_failed(error, plan.grid, label)
+            results[label] = _all_failed(error, row, plan, label)
             status = 1
             continue
         if not options.quiet:
             print(f"{label} done, {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    for label, result in results.items():  # for tables and pictures
+        result.info["untouched"] = plan.rows[label].untouched
     if any(result.metrics for result in results.values()):
         _write(results, plan, options)
     if stopped:
@@ -238,14 +258,15 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     return status
 
 
-def _all_failed(error: Exception, grid: Grid, label: str) -> SweepResult:
+def _all_failed(error: Exception, row: Row, plan: Plan, label: str) -> SweepResult:
     """The result of a sweep that raised: each cell that had not finished failed by that error."""
     result = getattr(error, "result", None)
     if not isinstance(result, SweepResult):  # nothing had run yet
-        result = SweepResult({}, dict(grid.axes), grid.seeds, np.zeros(grid.shape, bool))
+        shape = (*map(len, row.rates.values()), len(plan.seeds))
+        result = SweepResult({}, dict(row.rates), plan.seeds, np.zeros(shape, bool))
     cells = (tuple(map(int, cell)) for cell in np.argwhere(~result.finished))
     errors = result.errors | dict.fromkeys(cells, in_a_line(error))
-    return replace(result, label=label, finished=np.ones(grid.shape, bool), errors=errors)
+    return replace(result, label=label, finished=np.ones(result.shape, bool), errors=errors)
 
 
 def _check_metric(options: argparse.Namespace, known: Mapping[str, object]) -> None:
@@ -258,8 +279,9 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     known = next(result.metrics for result in results.values() if result.metrics)
     metric, mode = choose_metric(options.metric, options.better, known)
     initial = INITIAL.get(metric) if plan.name in TASKS else None
-    steps = TASKS[plan.name].steps if plan.name in TASKS else None
-    results = with_origin(results, options.command, plan.radius, steps)
+    built_in = plan.name in TASKS
+    steps = options.steps or (TASKS[plan.name].steps if built_in else None)
+    results = with_origin(results, options.command, options.ball, steps, built_in=built_in)
     save_results(results, plan.folder / "results.json")
     save_results(results, plan.folder / "results.csv")
     plot_sweep(results, metric, plan.folder / "sweep.png", mode=mode, title=plan.name)
@@ -297,7 +319,9 @@ def _listing() -> str:
     lines = ["tasks:"]
     lines += [f"  {name.ljust(width)}{task.summary}" for name, task in TASKS.items()]
     lines.append("optimizers:")
-    lines += [f"  {name.ljust(width)}{summary}" for name, (summary, _) in OPTIMIZERS.items()]
+    lines += [f"  {name.ljust(width)}{known.summary}" for name, known in OPTIMIZERS.items()]
+    lines.append("groups of optimizers:")
+    lines += [f"  {name.ljust(width)}{', '.join(members)}" for name, members in GROUPS.items()]
     lines.append("metrics (of the built-in tasks):")
     lines += [f"  {name}" for name in METRICS]
     return "\n".join(lines)

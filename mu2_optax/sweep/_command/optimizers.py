@@ -1,16 +1,19 @@
 """The optimizers that the command line knows, all called in the same way."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import optax
+from optax import contrib
 
 from mu2_optax import (
     AnytimeState,
     DoubleMomentum,
     anytime_sgd,
     eval_params,
+    fixed_momentum,
     mu2_auto,
     mu2_extra_sgd,
     mu2_sgd,
@@ -19,22 +22,64 @@ from mu2_optax import (
 )
 
 Projection = Callable[[Any], Any]
-Factory = Callable[[Any, DoubleMomentum, Projection | None], optax.GradientTransformationExtraArgs]
+WARMUP = 0.05  # of the steps, where there is a warm-up
+
+
+class Setting(NamedTuple):
+    """What an optimizer may want to know besides its learning rate.
+
+    Attributes:
+      momentum: The momenta, for those that have them.
+      projection: What keeps the params in their set, or None.
+      steps: How long the run will be; None if nobody knows.
+    """
+
+    momentum: DoubleMomentum = fixed_momentum()
+    projection: Projection | None = None
+    steps: int | None = None
+
+
+Factory = Callable[[Any, Setting], optax.GradientTransformation]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An optimizer of the command.
+
+    Attributes:
+      summary: What it is, in a line.
+      make: From (learning rate, setting) to the transform.
+      untouched: The rate that was published as its default; None if there is none.
+      has_rate: Whether there is a learning rate to choose.
+      needs_steps: Whether it must be told how long the run will be.
+      in_ball: Whether it can keep the params in a ball.
+    """
+
+    summary: str
+    make: Factory
+    untouched: float | None = None
+    has_rate: bool = True
+    needs_steps: bool = False
+    in_ball: bool = True
+
+
+class Optimizer(optax.GradientTransformationExtraArgs):
+    """What a task gets: a transform that also says where to evaluate."""
+
+    def eval_params(self, state: Any, params: Any) -> Any:
+        """The params to evaluate: the average that an optimizer keeps beside them, or they."""
+        return evaluated(state, params)
 
 
 def _baseline(make: Callable[[Any], optax.GradientTransformation]) -> Factory:
     """A plain optimizer, projected after each step if there is a projection."""
+    return lambda learning_rate, setting: _projected(make(learning_rate), setting)
 
-    def factory(
-        learning_rate: Any, momentum: DoubleMomentum, projection: Projection | None
-    ) -> optax.GradientTransformationExtraArgs:
-        del momentum
-        inner = make(learning_rate)
-        if projection is None:
-            return optax.with_extra_args_support(inner)
-        return projected(inner, projection)
 
-    return factory
+def _projected(
+    inner: optax.GradientTransformation, setting: Setting
+) -> optax.GradientTransformation:
+    return inner if setting.projection is None else projected(inner, setting.projection)
 
 
 def _momentum_sgd(learning_rate: Any) -> optax.GradientTransformation:
@@ -42,62 +87,113 @@ def _momentum_sgd(learning_rate: Any) -> optax.GradientTransformation:
     return optax.chain(optax.ema(0.9, debias=False), optax.sgd(learning_rate))
 
 
-# Name -> (what it is, how to make it). The step of each is the learning rate itself, never
-# multiplied by α, so that the rates of different optimizers can be compared.
-OPTIMIZERS: dict[str, tuple[str, Factory]] = {
-    "mu2_auto": (
-        "nothing to choose: it has no learning rate, so every rate gives the same",
-        lambda lr, momentum, projection: mu2_auto(projection=projection),
+def _adamw_cosine(learning_rate: Any, setting: Setting) -> optax.GradientTransformation:
+    """AdamW with a linear warm-up and half a cosine down to zero."""
+    assert setting.steps is not None  # `needs_steps`
+    warmup = round(WARMUP * setting.steps)
+    shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, warmup, setting.steps)
+    return _projected(optax.adamw(lambda count: learning_rate * shape(count + 1)), setting)
+
+
+def _schedule_free(learning_rate: Any, setting: Setting) -> optax.GradientTransformation:
+    """Schedule-free AdamW, with its warm-up where the number of steps is known."""
+    warmup = None if setting.steps is None else max(1, round(WARMUP * setting.steps))
+    return contrib.schedule_free_adamw(learning_rate, warmup_steps=warmup)
+
+
+# The step of each is the learning rate itself, never multiplied by α, so that the rates of
+# different optimizers can be compared; Prodigy multiplies the rate that it finds by it.
+OPTIMIZERS: dict[str, Contender] = {
+    "mu2_auto": Contender(
+        "nothing to choose: no learning rate, no schedule, no momenta",
+        lambda lr, setting: mu2_auto(projection=setting.projection),
+        has_rate=False,
     ),
-    "mu2_sgd": (
+    "mu2_auto_spectral": Contender(
+        "the same with orthogonal steps along matrices, spectral=True",
+        lambda lr, setting: mu2_auto(spectral=True),
+        has_rate=False,
+        in_ball=False,
+    ),
+    "adamw_cosine": Contender(
+        "AdamW with a warm-up over 5 % of the steps and cosine decay to 0",
+        _adamw_cosine,
+        untouched=1e-3,
+        needs_steps=True,
+    ),
+    "schedule_free_adamw": Contender(
+        "schedule-free AdamW with a warm-up over 5 % of the steps, evaluated at its average",
+        _schedule_free,
+        untouched=2.5e-3,
+        in_ball=False,
+    ),
+    "prodigy": Contender(
+        "Prodigy: finds a rate, which is multiplied by that of the table",
+        _baseline(contrib.prodigy),
+        untouched=1.0,
+    ),
+    "muon": Contender(
+        "Muon: orthogonal steps for matrices, Adam for the rest",
+        _baseline(contrib.muon),
+        untouched=0.02,
+    ),
+    "mu2_sgd": Contender(
         "μ²-SGD: corrected momentum and query averaging (2 gradients a step)",
-        lambda lr, momentum, projection: mu2_sgd(lr, momentum, projection=projection),
+        lambda lr, setting: mu2_sgd(lr, setting.momentum, projection=setting.projection),
     ),
-    "mu2_extra_sgd": (
+    "mu2_extra_sgd": Contender(
         "μ²-ExtraSGD: the accelerated form (3 gradients a step)",
-        lambda lr, momentum, projection: mu2_extra_sgd(
-            lr, momentum, projection=projection, weighted_steps=False
+        lambda lr, setting: mu2_extra_sgd(
+            lr, setting.momentum, projection=setting.projection, weighted_steps=False
         ),
     ),
-    "storm": (
+    "storm": Contender(
         "STORM: corrected momentum alone (2 gradients a step)",
-        lambda lr, momentum, projection: storm(lr, momentum.beta, projection=projection),
+        lambda lr, setting: storm(lr, setting.momentum.beta, projection=setting.projection),
     ),
-    "anytime_sgd": (
+    "anytime_sgd": Contender(
         "Anytime-SGD: query averaging alone",
-        lambda lr, momentum, projection: anytime_sgd(lr, momentum, projection=projection),
+        lambda lr, setting: anytime_sgd(lr, setting.momentum, projection=setting.projection),
     ),
-    "sgd": ("SGD", _baseline(optax.sgd)),
-    "momentum": ("SGD with momentum 0.9, dampening 0.9", _baseline(_momentum_sgd)),
-    "adam": ("Adam", _baseline(optax.adam)),
+    "sgd": Contender("SGD", _baseline(optax.sgd)),
+    "momentum": Contender("SGD with momentum 0.9, dampening 0.9", _baseline(_momentum_sgd)),
+    "adam": Contender("Adam", _baseline(optax.adam), untouched=1e-3),
+}
+
+PAPER = ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum", "adam")
+# Names for several at once.
+GROUPS = {
+    "default": ("mu2_auto", "mu2_auto_spectral", "adamw_cosine", "schedule_free_adamw", "prodigy"),
+    "paper": ("mu2_auto", *PAPER),
+    "all": tuple(OPTIMIZERS),
 }
 
 
-def make_optimizer(
-    name: str, learning_rate: Any, momentum: DoubleMomentum, projection: Projection | None
-) -> optax.GradientTransformationExtraArgs:
+def make_optimizer(name: str, learning_rate: Any, setting: Setting = Setting()) -> Optimizer:
     """Makes one of the `OPTIMIZERS`.
 
     Args:
       name: Its name.
-      learning_rate: A number or a tracer.
-      momentum: The momenta of those that have them.
-      projection: What keeps the params in their set, or None.
+      learning_rate: A number or a tracer; not looked at by those that have none.
+      setting: What else it may want to know.
 
     Returns:
-      The optimizer; call it as ``tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)``.
+      The optimizer; call it as ``tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)``,
+      and evaluate at ``tx.eval_params(state, params)``.
 
     Examples:
-      >>> import mu2_optax
-      >>> tx = make_optimizer("sgd", 0.1, mu2_optax.linear_momentum(), None)
+      >>> tx = make_optimizer("sgd", 0.1)
       >>> tx.update(1.0, tx.init(1.0), 1.0, grad_fn=None, batch=None)[0]
       -0.1
     """
-    return OPTIMIZERS[name][1](learning_rate, momentum, projection)
+    return Optimizer(*optax.with_extra_args_support(OPTIMIZERS[name].make(learning_rate, setting)))
 
 
 def evaluated(state: Any, params: Any) -> Any:
     """What to evaluate: the average that an optimizer keeps beside the params, or the params."""
-    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, AnytimeState))
-    averages = any(isinstance(node, AnytimeState) for node in nodes)
-    return eval_params(state, params) if averages else params
+    kinds = (AnytimeState, contrib.ScheduleFreeState)
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds))
+    averages = [node for node in nodes if isinstance(node, kinds)]
+    if any(isinstance(node, AnytimeState) for node in averages):
+        return eval_params(state, params)
+    return contrib.schedule_free_eval_params(averages[0], params) if averages else params

@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,8 +115,13 @@ def with_signs(arguments: Sequence[str]) -> list[str]:
     return bound
 
 
-def choose(kind: str, names: str | None, known: Iterable[str]) -> list[str]:
-    """The names in a comma-separated list, each a known one; all if None or ``all``.
+def choose(
+    kind: str,
+    names: str | None,
+    known: Iterable[str],
+    groups: Mapping[str, Sequence[str]] | None = None,
+) -> list[str]:
+    """The names in a comma-separated list, each a known one or that of a group; all if None.
 
     A dash may stand for an underscore where the name with the dash is not known.
 
@@ -124,10 +129,13 @@ def choose(kind: str, names: str | None, known: Iterable[str]) -> list[str]:
       UsageError: With the known names, and the one that may have been meant.
     """
     available = list(known)
-    if names is None or names == "all":
+    if names is None:
         return available
+    several = groups or {}
     written = [name.strip() for name in names.split(",") if name.strip()]
-    chosen = [name if name in available else name.replace("-", "_") for name in written]
+    named = [name if name in available else name.replace("-", "_") for name in written]
+    chosen = [name for entry in named for name in several.get(entry, (entry,))]
+    available += several
     for name in chosen:
         if name not in available:
             close = difflib.get_close_matches(name, available, n=1)
@@ -138,14 +146,15 @@ def choose(kind: str, names: str | None, known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(chosen))
 
 
-def import_train(spec: str) -> tuple[Callable[..., Any], bool]:
+def import_train(spec: str) -> tuple[Callable[..., Any], bool, bool]:
     """Imports ``module:function``, also from the current folder.
 
     Args:
       spec: Such as ``my_module:train_fn``.
 
     Returns:
-      The function, and whether its first argument is an optimizer (not a learning rate).
+      The function, whether its first argument is an optimizer (not a learning rate), and whether
+      it takes ``steps``.
 
     Raises:
       UsageError: If it cannot be imported, or takes something else.
@@ -177,4 +186,4 @@ def import_train(spec: str) -> tuple[Callable[..., Any], bool]:
             f"{spec} must take (optimizer, key) or (learning_rate, key), with these names; it "
             f"takes ({', '.join(names)})."
         )
-    return train, first in ("optimizer", "tx")
+    return train, first in ("optimizer", "tx"), "steps" in names

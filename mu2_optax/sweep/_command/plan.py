@@ -7,20 +7,42 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from mu2_optax import fixed_momentum, linear_momentum, onto_l2_ball
 from mu2_optax.sweep._analysis.metrics import Mode, metric_mode
-from mu2_optax.sweep._command.optimizers import OPTIMIZERS, make_optimizer
-from mu2_optax.sweep._command.parsing import UsageError, choose, import_train
+from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS, Setting, make_optimizer
+from mu2_optax.sweep._command.parsing import UsageError, choose, import_train, parse_rates
 from mu2_optax.sweep._command.tasks import METRICS, TASKS
-from mu2_optax.sweep._grid import Grid, make_grid
+from mu2_optax.sweep._grid import LEARNING_RATE, make_grid
 from mu2_optax.sweep._run.tracing import check_precision
 
+# The rates if none are given; the published defaults of the default optimizers are among them.
+RATES = "1e-4,1e-3,2.5e-3,0.01,0.1,1,10,100"
+BALL_RATES = "1e-4:1e4:log9"  # those of the paper's story, with --ball
 Train = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What will be run of one optimizer.
+
+    Attributes:
+      train: The function of a cell: of (learning_rate, key), or of ``key`` if there is no rate.
+      rates: Its learning rates by the axis's name; empty if it has none.
+      untouched: The rate that was published as its default, which is one of them; or None.
+    """
+
+    train: Train
+    rates: dict[str, npt.NDArray[np.float64]]
+    untouched: float | None = None
 
 
 @dataclass(frozen=True)
@@ -29,16 +51,16 @@ class Plan:
 
     Attributes:
       name: The task's name.
-      trains: A function of (learning_rate, key) for each label.
-      radius: The radius of the ball that holds the params, or None.
-      grid: The rates and seeds.
+      rows: What is run under each label.
+      seeds: The seeds.
+      context: What must be the same when the run is resumed.
       folder: The run folder.
     """
 
     name: str
-    trains: dict[str, Train]
-    radius: float | None
-    grid: Grid
+    rows: dict[str, Row]
+    seeds: npt.NDArray[np.int64]
+    context: dict[str, Any]
     folder: Path
 
 
@@ -52,19 +74,22 @@ def make_plan(options: argparse.Namespace) -> Plan:
         raise UsageError("give --task or a function of your own, not both.")
     if options.function and options.data:
         raise UsageError("--data is the folder of a built-in task; a function reads its own data.")
-    if options.radius is not None and not 0 < options.radius < inf:
-        raise UsageError(f"--radius must be positive and finite, got {options.radius:g}.")
+    if options.ball is not None and not 0 < options.ball < inf:
+        raise UsageError(f"--ball must be positive and finite, got {options.ball:g}.")
     by_hand = options.strategy == "python"
     if by_hand and options.chunk_size is not None:
         raise UsageError("--chunk-size does not apply to --strategy python: one cell at a time.")
+    lrs = options.lrs or parse_rates(RATES if options.ball is None else BALL_RATES)
     try:
-        grid = make_grid(options.lrs, options.seeds)
+        grid = make_grid(lrs, options.seeds)
         if not by_hand:
             check_precision(grid)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    name, trains, radius = _own_task(options) if options.function else _built_in_task(options)
-    return Plan(name, trains, radius, grid, _folder(options, name))
+    rates = grid.axes[LEARNING_RATE]
+    name, rows = (_own_task if options.function else _built_in_task)(options, rates)
+    context = {"task": name, "ball": options.ball, "steps": options.steps}
+    return Plan(name, rows, grid.seeds, context, _folder(options, name))
 
 
 @contextmanager
@@ -143,47 +168,85 @@ def choose_metric(name: str | None, better: str | None, known: Iterable[str]) ->
         raise UsageError(str(error)) from error
 
 
-def _own_task(options: argparse.Namespace) -> tuple[str, dict[str, Train], float | None]:
-    """The name, the functions and the radius for ``MODULE:FUNCTION``."""
-    train, takes_optimizer = import_train(options.function)
+def _own_task(
+    options: argparse.Namespace, rates: npt.NDArray[np.float64]
+) -> tuple[str, dict[str, Row]]:
+    """The name and the rows for ``MODULE:FUNCTION``."""
+    train, takes_optimizer, takes_steps = import_train(options.function)
     name = re.sub(r"[^\w.-]+", "-", options.function)
+    if takes_steps and options.steps is not None:
+        train = partial(train, steps=options.steps)
     if takes_optimizer:
-        momentum = fixed_momentum() if options.radius is None else linear_momentum()
-        return name, _with_each_optimizer(options, train, momentum, options.radius), options.radius
-    if options.optimizers or options.radius:
+        return name, _with_each_optimizer(options, train, options.steps, rates)
+    if options.optimizers or options.ball:
         raise UsageError(
             f"{options.function} takes a learning rate and chooses its own optimizer, so "
-            "--optimizers and --radius do not apply; let it take (optimizer, key)."
+            "--optimizers and --ball do not apply; let it take (optimizer, key)."
         )
-    return name, {options.function.partition(":")[2]: train}, None
+    if options.steps is not None and not takes_steps:
+        raise UsageError(f"--steps does not apply: {options.function} does not take `steps`.")
+    label = options.function.partition(":")[2]
+    return name, {label: Row(train, {LEARNING_RATE: rates})}
 
 
-def _built_in_task(options: argparse.Namespace) -> tuple[str, dict[str, Train], float | None]:
-    """The name, the functions and the radius for ``--task``."""
+def _built_in_task(
+    options: argparse.Namespace, rates: npt.NDArray[np.float64]
+) -> tuple[str, dict[str, Row]]:
+    """The name and the rows for ``--task``."""
     (name,) = choose("task", options.task or "digits", TASKS)
-    task = TASKS[name]
+    steps = options.steps or TASKS[name].steps
     choose_metric(options.metric, options.better, METRICS)
-    radius = task.radius if options.radius is None else options.radius
-    choose("optimizer", options.optimizers, OPTIMIZERS)
+    choose("optimizer", options.optimizers, OPTIMIZERS, GROUPS)
     try:
-        train = task.build(options.data)
+        train = replace(TASKS[name], steps=steps).build(options.data)
     except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
         raise UsageError(str(error)) from error
-    return name, _with_each_optimizer(options, train, task.momentum, radius), radius
+    return name, _with_each_optimizer(options, train, steps, rates)
 
 
 def _with_each_optimizer(
-    options: argparse.Namespace, train: Train, momentum: Any, radius: float | None
-) -> dict[str, Train]:
-    """A function of (learning_rate, key) for each optimizer, from one of (optimizer, key)."""
-    projection = None if radius is None else onto_l2_ball(radius)
+    options: argparse.Namespace,
+    train: Train,
+    steps: int | None,
+    rates: npt.NDArray[np.float64],
+) -> dict[str, Row]:
+    """A row for each optimizer, from a function of (optimizer, key)."""
+    if options.ball is None:
+        setting = Setting(fixed_momentum(), None, steps)
+    else:
+        setting = Setting(linear_momentum(), onto_l2_ball(options.ball), steps)
+    group = "default" if options.ball is None else "paper"
+    names = choose("optimizer", options.optimizers or group, OPTIMIZERS, GROUPS)
+    unfit = [name for name in names if OPTIMIZERS[name].needs_steps and steps is None]
+    if unfit and options.optimizers:
+        raise UsageError(f"{unfit[0]} has a schedule, which needs the number of --steps.")
+    names = [name for name in names if name not in unfit]
+    if unfit and not options.quiet:
+        listed = ", ".join(unfit)
+        print(f"mu2-sweep: without {listed}, whose schedule needs --steps", file=sys.stderr)
+    free = [name for name in names if not OPTIMIZERS[name].in_ball and options.ball is not None]
+    if free:
+        raise UsageError(f"{free[0]} cannot keep the params in a --ball; leave one of them out.")
+    return {name: _row(name, train, setting, rates) for name in names}
 
-    def with_rate(optimizer: str) -> Train:
-        return lambda learning_rate, key: train(
-            make_optimizer(optimizer, learning_rate, momentum, projection), key
-        )
 
-    return {name: with_rate(name) for name in choose("optimizer", options.optimizers, OPTIMIZERS)}
+def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float64]) -> Row:
+    """An optimizer at the given rates, and at the one that was published as its default."""
+    contender = OPTIMIZERS[name]
+    if not contender.has_rate:
+        return Row(lambda key: train(make_optimizer(name, None, setting), key), {})
+    untouched = contender.untouched
+    if untouched is not None:
+        same = np.isclose(rates, untouched, rtol=1e-6, atol=0)
+        if same.any():
+            untouched = float(rates[same][0])
+        else:
+            rates = np.sort(np.append(rates, untouched))
+    return Row(
+        lambda learning_rate, key: train(make_optimizer(name, learning_rate, setting), key),
+        {LEARNING_RATE: rates},
+        untouched,
+    )
 
 
 def _folder(options: argparse.Namespace, name: str) -> Path:

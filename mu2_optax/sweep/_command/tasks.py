@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax import DoubleMomentum, fixed_momentum, linear_momentum
 from mu2_optax.sweep import Data, load_digits, load_mnist
 from mu2_optax.sweep._command.optimizers import evaluated
 
@@ -31,7 +30,7 @@ Train = Callable[[Any, Any], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """A task with the settings of the paper's experiments.
+    """A task.
 
     Attributes:
       summary: One line for ``--list``.
@@ -39,8 +38,6 @@ class Task:
       init: Makes params from a key and an image's shape.
       apply: The logits of a batch of images.
       steps: Steps of training.
-      momentum: The momenta.
-      radius: The radius of the ball that holds the params, or None.
       batch_size: Images a step.
     """
 
@@ -49,8 +46,6 @@ class Task:
     init: Callable[[Any, tuple[int, ...]], Any]
     apply: Callable[[Any, Any], Any]
     steps: int
-    momentum: DoubleMomentum
-    radius: float | None = None
     batch_size: int = 64
 
     def build(self, data: str | Path | None = None) -> Train:
@@ -204,13 +199,11 @@ def _pool(x: Any) -> Any:
 
 TASKS: dict[str, Task] = {
     "digits": Task(
-        "logistic regression in an L2 ball on scikit-learn's digits (no download), 440 steps",
+        "logistic regression on scikit-learn's digits (no download), 440 steps",
         lambda _: load_digits(),
         init_linear,
         apply_linear,
         steps=440,
-        momentum=linear_momentum(),
-        radius=3.0,
     ),
     "digits-cnn": Task(
         "a small convolutional network on the same digits, 220 steps",
@@ -218,16 +211,13 @@ TASKS: dict[str, Task] = {
         init_cnn,
         apply_cnn,
         steps=220,
-        momentum=fixed_momentum(),
     ),
     "mnist": Task(
-        "logistic regression in an L2 ball on MNIST (needs --data), one epoch",
+        "logistic regression on MNIST (needs --data), one epoch",
         load_mnist,
         init_linear,
         apply_linear,
         steps=938,
-        momentum=linear_momentum(),
-        radius=1.0,
     ),
     "mnist-cnn": Task(
         "a small convolutional network on MNIST (needs --data), one epoch",
@@ -235,6 +225,5 @@ TASKS: dict[str, Task] = {
         init_cnn,
         apply_cnn,
         steps=938,
-        momentum=fixed_momentum(),
     ),
 }

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import log10
 
 import numpy as np
@@ -130,7 +131,15 @@ def _rate_line(label: str, look: Look, result: SweepResult, metric: str) -> Line
             why = f"failed: {'; '.join(reasons)}" if reasons else ""
             crosses.append((rate, _told(label, rate, which, metric, np.nan, why)))
     at = result.learning_rates[order].tolist()
-    return _line(label, look, at, band.take(order), dots, crosses)
+    line = _line(label, look, at, band.take(order), dots, crosses)
+    default = result.info.get("untouched")
+    rings = [
+        ((x, y), _told(label, x, "the published default", f"mean {metric}", y))
+        for piece in line.mean
+        for x, y in piece
+        if x == default
+    ]
+    return replace(line, rings=rings)
 
 
 def _curve(label: str, look: Look, result: SweepResult, metric: str, rate: float) -> Line:

@@ -27,9 +27,12 @@ def rates_figure(
     near = None if summary is None else (summary.best, _NEAR * summary.tolerance)
     charts = rate_charts(results, looks, metric, mode, near)
     zoomed = "The second chart is the best part of the first, enlarged. " if charts[1:] else ""
+    ringed = any(result.info.get("untouched") for result in results.values())
+    rings = "A ring is around the rate that was published as the default. " if ringed else ""
     caption = (
         "Lines are means over seeds, bands go from the worst seed to the best, a marker is one "
-        f"seed. × at the {edge} edge: a seed diverged there, and the line has a gap. {zoomed}"
+        f"seed. × at the {edge} edge: a seed diverged there, and the line has a gap. "
+        f"{rings}{zoomed}"
         '<span class="hint">Point at a marker for its learning rate, seed and value; press a name '
         "to hide its line.</span>"
     )

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from html import escape
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from mu2_optax.sweep._analysis.metrics import Mode, in_words, metric_mode
+from mu2_optax.sweep._analysis.metrics import Mode, in_words, metric_mode, over_rates
 from mu2_optax.sweep._analysis.styles import styles
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
 from mu2_optax.sweep._report.document import document
@@ -65,7 +66,7 @@ def write_report(
     looks = make_looks(styles(labelled))
     name = title or "Sweep"
     body = [
-        _header(labelled, metric, summary, name),
+        _header(by_label(results), metric, summary, name),
         rates_figure(labelled, looks, metric, way, summary),
         best_settings(labelled, looks, metric, way, summary),
         table(labelled, looks, metric, summary),
@@ -80,7 +81,7 @@ def write_report(
 
 def checked(results: Any) -> dict[str, SweepResult]:
     """The results by label, if a page can be made of them."""
-    labelled = by_label(results)
+    labelled = over_rates(by_label(results))
     if not labelled:
         raise ValueError("there is nothing to report: `results` is empty.")
     for result in labelled.values():
@@ -120,6 +121,17 @@ def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, t
 def _headline(metric: str, summary: Summary) -> str:
     """What the table says, in a sentence."""
     name = escape(in_words(metric))
+    told = [
+        f"<b>{escape(label)}</b>, which has no learning rate, reaches a {name} of "
+        f"{number_text(float(row.means[0]))}. "
+        for label, row in summary.rows.items()
+        if row.flat and isfinite(row.means[0])
+    ]
+    return "".join(told) + _plateaus(name, summary)
+
+
+def _plateaus(name: str, summary: Summary) -> str:
+    """How far the learning rate may be wrong."""
     if not summary.measured:
         return f"No measures of {name}: they need every cell finished, and rates above 0."
     reach = f"within {summary.reach} of the best {name}, {number_text(summary.best)}"

@@ -5,7 +5,7 @@ from html import escape
 
 import numpy as np
 
-from mu2_optax.sweep._analysis.metrics import Mode, in_words
+from mu2_optax.sweep._analysis.metrics import Mode, in_words, is_flat
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text
 from mu2_optax.sweep._report.looks import Looks
 from mu2_optax.sweep._results.result import SweepResult
@@ -33,7 +33,11 @@ def best_settings(
     for label, rate in best.items():
         result = results[label]
         mean = summary.rows[label].means[summary.rates == rate][0]
-        at = " without a learning rate" if has_no_rate(result) else f" at {rate_text(rate)}"
+        at = " without a learning rate" if is_flat(result) else f" at {rate_text(rate)}"
+        untouched = result.info.get("untouched")
+        if untouched and not is_flat(result) and untouched != rate:
+            value = number_text(float(summary.rows[label].means[summary.rates == untouched][0]))
+            at += f"; {value} at the published default, {rate_text(untouched)}"
         line = escape(python_line(result, label, rate))
         items += (
             f"<li><p>{looks[label].key()}<b>{escape(label or 'This sweep')}</b> "
@@ -55,10 +59,6 @@ def python_line(result: SweepResult, label: str, rate: float) -> str:
     if isinstance(template, str):
         return template.replace(RATE, repr(rate))
     comment = " ".join(label.split())
+    if is_flat(result):
+        return f"# {comment or 'this sweep'}: no learning rate to choose"
     return f"learning_rate = {rate!r}{f'  # {comment}' if comment else ''}"
-
-
-def has_no_rate(result: SweepResult) -> bool:
-    """Whether its optimizer has no learning rate, whatever rates it is listed at."""
-    template = result.info.get("python")
-    return isinstance(template, str) and RATE not in template

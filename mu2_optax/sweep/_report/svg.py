@@ -15,6 +15,7 @@ from math import ceil, floor, isfinite, log10
 from mu2_optax.sweep._report.looks import Look
 
 Point = tuple[float, float]
+_RING = "M-7 0a7 7 0 1 1 14 0a7 7 0 1 1-14 0z"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Line:
       band: For each piece, the points along the lower edge and back along the upper one.
       dots: Single values, each with what it stands for.
       crosses: Where along the first axis there is no value, each with why.
+      rings: Points of the line to be told from the others, each with what it stands for.
     """
 
     label: str
@@ -36,6 +38,7 @@ class Line:
     band: Sequence[Sequence[Point]] = ()
     dots: Sequence[tuple[Point, str]] = ()
     crosses: Sequence[tuple[float, str]] = ()
+    rings: Sequence[tuple[Point, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,12 @@ def chart(
     shown = lines[::-1]
     if cut:
         shown = [
-            replace(line, crosses=(), dots=[d for d in line.dots if y.low <= d[0][1] <= y.high])
+            replace(
+                line,
+                crosses=(),
+                dots=[dot for dot in line.dots if y.low <= dot[0][1] <= y.high],
+                rings=[ring for ring in line.rings if y.low <= ring[0][1] <= y.high],
+            )
             for line in shown
         ]
         lines = shown[::-1]
@@ -165,10 +173,12 @@ def _near(height: float) -> float:
 
 
 def _dots(line: Line, x: Axis, y: Axis) -> str:
+    marked = [("dot", line.look.marker, dot) for dot in line.dots]
+    marked += [("ring", _RING, ring) for ring in line.rings]
     return "".join(
-        f'<svg class="at" x="{x(a):.2f}%" y="{100 - y(b):.2f}%"><path class="dot" '
-        f'd="{line.look.marker}"><title>{escape(text)}</title></path></svg>'
-        for (a, b), text in line.dots
+        f'<svg class="at" x="{x(a):.2f}%" y="{100 - y(b):.2f}%"><path class="{kind}" '
+        f'd="{path}"><title>{escape(text)}</title></path></svg>'
+        for kind, path, ((a, b), text) in marked
         if isfinite(b)
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words
+from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words, is_flat
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text
 from mu2_optax.sweep._report.looks import Look, Looks
 from mu2_optax.sweep._results.result import SweepResult
@@ -95,12 +95,12 @@ def divergence(results: Mapping[str, SweepResult]) -> str:
                 why = result.errors.get((i, j)) or f"not finite: {names}"
                 seeds.setdefault(why, []).append(str(result.seeds[j]))
             for why, own in seeds.items():
-                rate = rate_text(result.learning_rates[i])
+                rate = "none" if is_flat(result) else rate_text(result.learning_rates[i])
                 rates.setdefault((", ".join(own), why), []).append(rate)
         for (listed, why), where in rates.items():
             rows += (
                 f'<tr><th scope="row">{escape(label)}</th>'
-                f'<td class="figure">{", ".join(where)}</td>'
+                f'<td class="figure">{", ".join(dict.fromkeys(where))}</td>'
                 f"<td>{listed}</td><td>{escape(why)}</td></tr>"
             )
     if not rows:
@@ -143,7 +143,8 @@ def _row(
     if _has_sensitivity(summary):
         cells.append(_measured(row.sensitivity, number_text, several))
     widest = ' class="widest"' if label in summary.widest and len(summary.rows) > 1 else ""
-    return f'<tr{widest}><th scope="row">{look.key()}{escape(name)}</th>', cells
+    free = '<span class="interval">no learning rate</span>' if row.flat else ""
+    return f'<tr{widest}><th scope="row">{look.key()}{escape(name)}{free}</th>', cells
 
 
 def _measured(measure: Any, text: Callable[[float], str], several: bool) -> str:

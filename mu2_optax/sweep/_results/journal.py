@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mu2_optax.sweep._environment import deciding_settings
-from mu2_optax.sweep._grid import Cell, Grid
+from mu2_optax.sweep._grid import SEED, Cell, Grid
 from mu2_optax.sweep._results.disk import is_sealed, naming, seal
 from mu2_optax.sweep._results.files import decode, encode
 
-FORMAT = "mu2_optax.journal/3"
+FORMAT = "mu2_optax.journal/4"
 
 # The metrics of a cell, and its error if it failed.
 Outcome = tuple[dict[str, npt.NDArray[Any]], str | None]
@@ -32,6 +32,8 @@ class JournalError(ValueError):
 class Journal:
     """One JSON line per finished cell, after a line that says which sweep it is.
 
+    A cell's line has its values and its seed, not its place in the grid, so that a sweep can go on
+    with more rates or seeds than it began with; every recorded cell must be one of its grid.
     A cell counts as finished when its line has been written and flushed to disk. Each line has a
     checksum. When the file is opened again, a last line that was cut off by a kill is dropped and
     a damaged one is left out, with a warning; their cells run again. Where the metrics' shapes are
@@ -47,8 +49,8 @@ class Journal:
       program: The fingerprint of what computes a cell, or None if it has none.
 
     Raises:
-      JournalError: If the file belongs to another sweep or was recorded under other settings of JAX
-        that numbers depend on, or is not a journal.
+      JournalError: If the file belongs to another sweep, has a cell outside of the grid or was
+        recorded under other settings of JAX that numbers depend on, or is not a journal.
     """
 
     def __init__(
@@ -63,10 +65,15 @@ class Journal:
         self._path = Path(path)
         self.outputs = outputs
         self.cells: dict[Cell, Outcome] = {}
+        self._values: dict[Cell, tuple[Any, ...]] = {
+            (i, j): (*point, seed)
+            for i, point in enumerate(grid.points.tolist())
+            for j, seed in enumerate(grid.seeds.tolist())
+        }
+        self._places = {values: cell for cell, values in self._values.items()}
         self._header: dict[str, Any] | None = {
             "format": FORMAT,
-            "axes": {name: axis.tolist() for name, axis in grid.axes.items()},
-            "seeds": grid.seeds.tolist(),
+            "axes": list(grid.axes),
             "label": label,
             "context": dict(context or {}),
             "metrics": None if outputs is None else _describe(outputs),
@@ -94,7 +101,7 @@ class Journal:
         for cell, (metrics, error) in outcomes.items():
             encoded = {name: encode(value) for name, value in metrics.items()}
             line = {"metrics": encoded} if error is None else {"error": error}
-            lines.append({"cell": list(cell), **line})
+            lines.append({"cell": self._values[cell], **line})
         self._append(*lines)
         self.cells.update(outcomes)
 
@@ -142,9 +149,11 @@ class Journal:
         elif "cell" in item:
             if "metrics" in item and self.outputs is None:  # the line that held them is damaged
                 return False
-            point, seed = item["cell"]
-            if "metrics" in item or (point, seed) not in self.cells:  # what finished has finished
-                self.cells[point, seed] = self._outcome(item)
+            cell = self._places.get(tuple(item["cell"]))
+            if cell is None:
+                raise self._outside(item["cell"], header)
+            if "metrics" in item or cell not in self.cells:  # what finished has finished
+                self.cells[cell] = self._outcome(item)
         else:
             self.outputs = {
                 name: jax.ShapeDtypeStruct(shape, np.dtype(dtype))
@@ -154,6 +163,14 @@ class Journal:
 
     def _say(self, what: str) -> None:
         warnings.warn(f"{self._path}: {what}; what is missing runs again.", stacklevel=2)
+
+    def _outside(self, values: list[Any], header: dict[str, Any]) -> JournalError:
+        names = (*header["axes"], SEED)
+        told = ", ".join(f"{name}={v:g}" for name, v in zip(names, values, strict=True))
+        return JournalError(
+            f"{self._path} has the cell {told}, which is not in this grid; resume with all values "
+            "and seeds that it has, and with more if you like, or choose another file."
+        )
 
     def _no_journal(self) -> JournalError:
         return JournalError(

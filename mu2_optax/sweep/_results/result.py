@@ -179,6 +179,69 @@ class SweepResult:
             },
         )
 
+    def to_pandas(self) -> Any:
+        """A tidy table: a row per finished cell, as in a CSV file of `save_results`.
+
+        Several results are one table with ``pd.concat(r.to_pandas() for r in results.values())``. A
+        metric that is a curve is an array in its cell; ``table.explode("curve")`` has a row per
+        step.
+
+        Returns:
+          A ``pandas.DataFrame`` with the columns ``optimizer`` (the label), the axes, ``seed``, the
+          metrics, and ``error`` if a cell failed.
+
+        Raises:
+          ModuleNotFoundError: If pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ModuleNotFoundError("to_pandas needs pandas: `pip install pandas`") from error
+        cells = np.nonzero(self.finished)
+        columns: dict[str, Any] = {"optimizer": np.full(len(cells[0]), self.label, object)}
+        columns |= {
+            name: axis[at] for (name, axis), at in zip(self.axes.items(), cells[:-1], strict=True)
+        }
+        columns[SEED] = self.seeds[cells[-1]]
+        for name, array in self.metrics.items():
+            values = array[cells]
+            columns[name] = values if values.ndim == 1 else list(values)
+        if self.errors:
+            places = zip(*(at.tolist() for at in cells), strict=True)
+            columns["error"] = [self.errors.get(place) for place in places]
+        return pd.DataFrame(columns)
+
+    def to_xarray(self) -> Any:
+        """The metrics as labelled arrays, such as ``data["loss"].sel(learning_rate=0.1)``.
+
+        Returns:
+          An ``xarray.Dataset``: a variable per metric and ``finished``, over the axes, ``seed`` and
+          ``step`` (``NAME_step`` where curves have different lengths). Its attributes have the
+          label.
+
+        Raises:
+          ModuleNotFoundError: If xarray is not installed.
+        """
+        try:
+            import xarray as xr
+        except ImportError as error:
+            raise ModuleNotFoundError("to_xarray needs xarray: `pip install xarray`") from error
+        grid = (*self.axes, SEED)
+        lengths: dict[str, set[int]] = {}
+        for name, array in self.metrics.items():
+            for dim, length in zip(self.dims(name), array.shape, strict=True):
+                lengths.setdefault(dim, set()).add(length)
+        variables: dict[str, Any] = {
+            name: (
+                [dim if len(lengths[dim]) == 1 else f"{name}_{dim}" for dim in self.dims(name)],
+                array,
+            )
+            for name, array in self.metrics.items()
+        }
+        variables["finished"] = (grid, self.finished)
+        coordinates = {**self.axes, SEED: self.seeds}
+        return xr.Dataset(variables, coordinates, {"label": self.label})
+
 
 def by_label(results: Any) -> dict[str, SweepResult]:
     """Puts a result, a list of results or a dict of results into a dict by label.

@@ -50,6 +50,20 @@ def test_a_line_is_the_mean_over_seeds_on_a_log_axis_of_rates(drawn, tmp_path):
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["a", "b"]
 
 
+def test_without_a_learning_rate_a_line_is_flat_over_the_rates_of_the_others(drawn, tmp_path):
+    flat = SweepResult({"loss": np.array([1.0, 3.0])}, {}, np.arange(2), np.ones(2, bool))
+    swept = result("swept", [[1, 3], [4, 6], [9, 9]])
+    swept.info["untouched"] = 10.0
+    plot_sweep({"auto": flat, "swept": swept}, "loss", tmp_path / "p")
+    line = lines(drawn[0])["auto (no rate)"]
+    assert line.get_xdata().tolist() == [1, 10, 100]
+    assert line.get_ydata().tolist() == [2, 2, 2]
+    assert line.get_marker() == ""
+    rings = [line for line in drawn[0].axes[0].get_lines() if line.get_markersize() == 12]
+    assert rings[0].get_xydata().tolist() == [[10, 5]]  # the published default
+    assert "published default" in [text.get_text() for text in drawn[0].legends[0].get_texts()]
+
+
 def test_the_band_spans_the_seeds(drawn, tmp_path):
     plot_sweep(result("a", [[1, 3, 2], [4, 6, 5]]), "loss", tmp_path / "p")
     heights = drawn[0].axes[0].collections[0].get_paths()[0].vertices[:, 1]

@@ -54,12 +54,21 @@ def train_fn(learning_rate, key):
 '''
 
 
+STEPS_TASK = """
+import jax.numpy as jnp
+def train_fn(optimizer, key, steps=5):
+    state = optimizer.init(jnp.ones(2))
+    return {"loss": optimizer.eval_params(state, jnp.ones(2))[0] * steps}
+"""
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty working folder with two modules of tasks."""
     (tmp_path / "quadratic_task.py").write_text(QUADRATIC)
     (tmp_path / "slow_task.py").write_text(SLOW)
-    monkeypatch.delitem(sys.modules, "picky_task", raising=False)
+    for module in ("picky_task", "steps_task"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -153,7 +162,7 @@ def test_an_optimizer_that_failed_is_in_table_page_and_files(folder, capsys):
     arguments = ["picky_task:train_fn", "--optimizers", "mu2_sgd,sgd", "--lrs", "1,2", "--quiet"]
     assert main([*arguments, "--out", "run"]) == 1
     out = capsys.readouterr().out
-    assert out.splitlines()[2].split() == ["mu2_sgd", "err", "err", "0.0", "0"]
+    assert out.splitlines()[2].split() == ["mu2_sgd", "--", "err", "err", "0.0"]
     assert "12 cells, 0 diverged, 6 failed." in out
     page = (folder / "run" / "report.html").read_text()
     assert "2 optimizers" in page
@@ -183,8 +192,8 @@ def train_fn(learning_rate, key):
     arguments = ["late_task:train_fn", "--strategy", "python", "--seeds", "1", "--quiet"]
     with pytest.warns(UserWarning, match="no luck"):
         assert main([*arguments, "--lrs", "1,2,0.5", "--out", "run"]) == 1
-    assert capsys.readouterr().out.splitlines()[2].split() == ["train_fn", "err", "1.000", "err",
-                                                                "0.0", "1"]  # fmt: skip
+    row = ["train_fn", "1.000", "at", "1", "err", "1.000", "err", "0.0"]
+    assert capsys.readouterr().out.splitlines()[2].split() == row
     errors = load_results(folder / "run" / "results.json")["train_fn"].errors
     assert errors[1, 0] == "ValueError: no luck"
     assert errors[2, 0].startswith("TypeError: metric 'loss' must hold real numbers")
@@ -239,13 +248,67 @@ def test_an_old_run_is_neither_overwritten_nor_mixed_up(folder, capsys):
     assert "holds a run already" in capsys.readouterr().err
     assert main([*arguments, "--lrs", "1,2", "--resume"]) == 0
     assert main([*arguments, "--lrs", "1,3", "--resume"]) == 2
-    assert "belongs to another sweep: its axes" in capsys.readouterr().err
+    assert (
+        "has the cell learning_rate=2, seed=0, which is not in this grid" in capsys.readouterr().err
+    )
+
+
+def test_rates_and_optimizers_can_be_added_to_a_run(folder, capsys):
+    (folder / "steps_task.py").write_text(STEPS_TASK)
+    arguments = ["steps_task:train_fn", "--seeds", "1", "--quiet", "--out", "run"]
+    assert main([*arguments, "--optimizers", "sgd", "--lrs", "1,2"]) == 0
+    journal = folder / "run" / "journal" / "sgd.jsonl"
+    before = journal.read_text()
+    more = ["--optimizers", "sgd,mu2_auto", "--lrs", "0.5,1,2", "--resume"]
+    assert main([*arguments, *more]) == 0
+    assert len(journal.read_text().removeprefix(before).splitlines()) == 1  # the new cell
+    results = load_results(folder / "run" / "results.json")
+    assert results["sgd"].learning_rates.tolist() == [0.5, 1.0, 2.0]
+    assert list(results) == ["sgd", "mu2_auto"]
+
+
+def test_what_has_no_rate_runs_once_per_seed_and_the_others_also_at_their_default(folder, capsys):
+    (folder / "steps_task.py").write_text(STEPS_TASK)
+    arguments = ["steps_task:train_fn", "--optimizers", "mu2_auto,adam,sgd", "--lrs", "0.1,1"]
+    assert main([*arguments, "--seeds", "2", "--steps", "7", "--out", "run", "--quiet"]) == 0
+    results = load_results(folder / "run" / "results.json")
+    assert results["mu2_auto"].axes == {}
+    assert results["mu2_auto"].metrics["loss"].tolist() == [7.0, 7.0]
+    assert results["adam"].learning_rates.tolist() == [1e-3, 0.1, 1.0]
+    assert results["adam"].info["untouched"] == 1e-3
+    assert results["sgd"].learning_rates.tolist() == [0.1, 1.0]
+    table = rows(folder / "run" / "results.csv")
+    assert [row["learning_rate"] for row in table[:3]] == ["", "", "0.001"]
+    out = capsys.readouterr().out
+    assert "nothing to tune" in out
+    assert "Nothing chosen: mu2_auto 7.000." in out
+    assert "12 cells" in out
+    assert "mu2_auto" in (folder / "run" / "report.html").read_text()
+
+
+def test_without_steps_a_schedule_is_left_out_of_the_default_and_that_is_said(folder, capsys):
+    (folder / "steps_task.py").write_text(STEPS_TASK)
+    assert main(["steps_task:train_fn", "--lrs", "1", "--seeds", "1", "--out", "run"]) == 0
+    assert "without adamw_cosine, whose schedule needs --steps" in capsys.readouterr().err
+    names = ["mu2_auto", "mu2_auto_spectral", "schedule_free_adamw", "prodigy"]
+    assert list(load_results(folder / "run" / "results.json")) == names
+
+
+def test_with_a_ball_the_papers_optimizers_are_the_default(folder):
+    (folder / "steps_task.py").write_text(STEPS_TASK)
+    arguments = ["steps_task:train_fn", "--seeds", "1", "--out", "run", "--quiet", "--ball", "3"]
+    assert main(arguments) == 0
+    results = load_results(folder / "run" / "results.json")
+    assert list(results) == ["mu2_auto", "mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd",
+                             "momentum", "adam"]  # fmt: skip
+    assert results["sgd"].learning_rates.tolist() == [10.0**i for i in range(-4, 5)]
 
 
 def test_the_list_names_tasks_optimizers_and_metrics(capsys):
     assert main(["--list"]) == 0
     out = capsys.readouterr().out
-    for name in ("digits", "mnist", "mu2_extra_sgd", "anytime_sgd", "adam", "train_loss"):
+    for name in ("digits", "mnist", "mu2_extra_sgd", "anytime_sgd", "adam", "train_loss",
+                 "mu2_auto_spectral", "muon", "paper"):  # fmt: skip
         assert f"  {name}" in out
 
 
@@ -256,8 +319,8 @@ def test_the_list_names_tasks_optimizers_and_metrics(capsys):
         (["--optimizers", "mu2"], ["no optimizer 'mu2'", "mu2_sgd", "anytime_sgd"]),
         (["--optimizers", ","], ["no optimizer given"]),
         (["--metric", "accuracy"], ["no metric 'accuracy'", "Did you mean 'test_accuracy'?"]),
-        (["--radius", "-1"], ["--radius must be positive and finite, got -1"]),
-        (["--radius", "inf"], ["--radius must be positive and finite, got inf"]),
+        (["--ball", "-1"], ["--ball must be positive and finite, got -1"]),
+        (["--ball", "inf"], ["--ball must be positive and finite, got inf"]),
         (["--lrs", "1e-60,1e-50"], ["different numbers in float32", "1e-60"]),
         (["--strategy", "python", "--chunk-size", "2"], ["--chunk-size does not apply"]),
         (["quadratic_task:train_fn", "--data", "x"], ["a function reads its own data"]),
@@ -270,7 +333,10 @@ def test_the_list_names_tasks_optimizers_and_metrics(capsys):
         (["quadratic_task"], ["must look like my_module:train_fn"]),
         (["quadratic_task:train"], ["no function 'train'", "train_fn"]),
         (["quadratic_task:wrong"], ["(optimizer, key) or (learning_rate, key)", "(a, b)"]),
-        (["quadratic_task:by_rate", "--radius", "1"], ["--optimizers and --radius do not apply"]),
+        (["quadratic_task:by_rate", "--ball", "1"], ["--optimizers and --ball do not apply"]),
+        (["quadratic_task:by_rate", "--steps", "1"], ["by_rate does not take `steps`"]),
+        (["quadratic_task:train_fn", "--optimizers", "adamw_cosine"], ["number of --steps"]),
+        (["--ball", "1", "--optimizers", "all"], ["mu2_auto_spectral cannot keep"]),
         (["--out", "quadratic_task.py"], ["--out must name a folder", "is a file"]),
         (["--out", "quadratic_task.py/run"], ["--out must name a folder", "is a file"]),
         (["quadratic_task:by_rate", "--metric", "los"], ["no metric 'los'", "mean 'loss'?"]),
@@ -355,25 +421,37 @@ def test_real_data_in_the_environment(folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_default_run_shows_the_plateau(tmp_path):
+def test_the_default_run_shows_what_you_get_when_you_choose_nothing(tmp_path):
     status, out, err = run(cwd=tmp_path)
     assert status == 0, err
     results = load_results(tmp_path / "mu2-sweep-digits" / "results.json")
     assert list(results) == [
-        "mu2_auto", "mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum", "adam",
+        "mu2_auto", "mu2_auto_spectral", "adamw_cosine", "schedule_free_adamw", "prodigy",
     ]  # fmt: skip
+    accuracy = {name: r.metrics["test_accuracy"].mean(axis=-1) for name, r in results.items()}
+    assert accuracy["mu2_auto"] > 0.96  # no ball holds it
+    best = max(values.max() for values in accuracy.values())
+    assert accuracy["mu2_auto"] > best - 0.02
+    for name in ("adamw_cosine", "schedule_free_adamw", "prodigy"):
+        rates = results[name].learning_rates
+        assert len(rates) == 8  # the default of each is among those of all
+        assert results[name].info["untouched"] in rates
+    assert (tmp_path / "mu2-sweep-digits" / "sweep.png").exists()
+    assert "Nothing chosen: mu2_auto .9" in out
+
+
+@pytest.mark.slow
+def test_in_a_ball_the_papers_optimizers_show_their_plateau(tmp_path):
+    arguments = ["--ball", "3", "--optimizers", "mu2_auto,mu2_sgd,sgd"]
+    status, out, err = run(*arguments, cwd=tmp_path)
+    assert status == 0, err
+    results = load_results(tmp_path / "mu2-sweep-digits" / "results.json")
     np.testing.assert_allclose(results["sgd"].learning_rates, np.logspace(-4, 4, 9))
-    accuracy = {name: r.metrics["test_accuracy"].mean(axis=1) for name, r in results.items()}
-    assert (accuracy["mu2_auto"] > 0.93).all()  # it has none
+    accuracy = {name: r.metrics["test_accuracy"].mean(axis=-1) for name, r in results.items()}
+    assert accuracy["mu2_auto"] > 0.93
     assert (accuracy["mu2_sgd"][3:] > 0.93).all()  # every rate from 0.1 on
     assert (accuracy["sgd"][5:] < 0.6).all()  # every rate from 10 on
-    table = rows(tmp_path / "mu2-sweep-digits" / "results.csv")
-    assert len(table) == 8 * 9 * 3
-    assert list(table[0])[:3] == ["optimizer", "learning_rate", "seed"]
-    assert {"test_accuracy", "train_loss"} <= set(table[0])
-    assert (tmp_path / "mu2-sweep-digits" / "sweep.png").exists()
-    assert "* mu2_" in out
-    assert "plateau" in out
+    assert "* mu2_sgd" in out
 
 
 @pytest.mark.slow

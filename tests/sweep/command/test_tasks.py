@@ -9,8 +9,21 @@ from sweep.conftest import write_idx, write_mnist
 
 import mu2_optax
 from mu2_optax.sweep import Data, load_digits, load_mnist
-from mu2_optax.sweep._command.optimizers import OPTIMIZERS, evaluated, make_optimizer
-from mu2_optax.sweep._command.tasks import TASKS, apply_cnn, init_cnn, make_train
+from mu2_optax.sweep._command.optimizers import (
+    GROUPS,
+    OPTIMIZERS,
+    Setting,
+    evaluated,
+    make_optimizer,
+)
+from mu2_optax.sweep._command.tasks import (
+    METRICS,
+    TASKS,
+    apply_cnn,
+    curve_steps,
+    init_cnn,
+    make_train,
+)
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -95,12 +108,6 @@ def test_a_download_that_broke_off_is_an_error(tmp_path):
         load_mnist(tmp_path)
 
 
-def test_the_default_task_is_the_papers_convex_setting():
-    task = TASKS["digits"]
-    assert (task.steps, task.batch_size, task.radius) == (440, 64, 3.0)
-    assert task.momentum.beta(9) == pytest.approx(1 / 10)  # count 9 is t = 10
-
-
 def tiny(task, steps=3):
     """A task on a few made-up images."""
     rng = np.random.default_rng(0)
@@ -110,37 +117,82 @@ def tiny(task, steps=3):
     return make_train(small, Data(images, labels, images[:10], labels[:10]))
 
 
+LINEAR = mu2_optax.linear_momentum()
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_every_optimizer_trains_and_stays_in_the_ball(optimizer):
-    task = TASKS["digits"]
-    train = tiny(task, steps=60)
+def test_every_optimizer_trains_and_stays_in_the_ball(optimizer, compiled_quickly):
+    train = tiny(TASKS["digits"], steps=60)
+    in_ball = OPTIMIZERS[optimizer].in_ball
 
     @jax.jit
     def run(rate, radius, key):
-        projection = mu2_optax.onto_l2_ball(radius)
-        return train(make_optimizer(optimizer, rate, task.momentum, projection), key)
+        projection = mu2_optax.onto_l2_ball(radius) if in_ball else None
+        return train(make_optimizer(optimizer, rate, Setting(LINEAR, projection, 60)), key)
 
-    metrics = run(0.1, 3.0, jax.random.key(0))
-    assert set(metrics) == {"test_accuracy", "test_loss", "train_loss", "initial_loss"}
+    metrics = run(1.0 if optimizer == "prodigy" else 0.1, 3.0, jax.random.key(0))
+    assert set(metrics) == set(METRICS)
+    curve = metrics["test_loss_curve"]  # before training and after every third step, on all images
+    assert curve.shape == (21,)
+    assert curve[0] == pytest.approx(np.log(10), rel=1e-5)
+    assert curve[-1] == pytest.approx(metrics["test_loss"], rel=1e-5)
+    assert (curve[1:] < curve[0]).mean() > 0.5
     assert metrics["initial_loss"] == pytest.approx(np.log(10), rel=1e-5)  # a float32 mean
     assert metrics["train_loss"] < metrics["initial_loss"] - 0.3
-    # Params of norm 1e-6 predict next to nothing: images of norm 8 or so have logits below 1e-5.
-    metrics = run(0.1, 1e-6, jax.random.key(0))
-    assert metrics["train_loss"] == pytest.approx(np.log(10), rel=1e-5)
+    if in_ball:
+        # Params of norm 1e-6 predict next to nothing: images of norm 8 have logits below 1e-5.
+        metrics = run(0.1, 1e-6, jax.random.key(0))
+        assert metrics["train_loss"] == pytest.approx(np.log(10), rel=1e-5)
 
 
-def test_without_a_learning_rate_every_rate_gives_the_same_and_the_average_is_evaluated():
-    train = tiny(TASKS["digits"], steps=60)
-    auto = lambda rate: make_optimizer("mu2_auto", rate, mu2_optax.linear_momentum(), None)
-    few, many = (train(auto(rate), jax.random.key(0)) for rate in (1e-3, 1e3))
-    assert few == many
-    state, params = auto(1.0).init(jnp.ones(2)), 2 * jnp.ones(2)  # y is not x, nor w
-    np.testing.assert_array_equal(evaluated(state, params), mu2_optax.eval_params(state, params))
+def test_the_average_is_evaluated_where_there_is_one_also_inside_a_chain():
+    params = 2 * jnp.ones(2)  # y is neither x nor w
+    auto = make_optimizer("mu2_auto", None)
+    state = auto.init(jnp.ones(2))
+    average = auto.eval_params(state, params)
+    np.testing.assert_array_equal(average, mu2_optax.eval_params(state, params))
+    assert (average != params).all()
+    free = make_optimizer("schedule_free_adamw", 0.1)
+    inside = optax.chain(optax.clip(1.0), free)
+    average = free.eval_params(inside.init(jnp.ones(2)), params)
+    expected = optax.contrib.schedule_free_eval_params(free.init(jnp.ones(2)), params)
+    np.testing.assert_array_equal(average, expected)
+    assert (average != params).all()
     np.testing.assert_array_equal(evaluated(optax.sgd(0.1).init(params), params), params)
 
 
+def test_the_cosine_begins_with_a_warm_up_and_ends_at_zero():
+    tx = make_optimizer("adamw_cosine", 1.0, Setting(steps=100))
+    params, state, sizes = jnp.zeros(()), tx.init(jnp.zeros(())), []
+    for _ in range(100):
+        updates, state = tx.update(jnp.ones(()), state, params)  # Adam's step is then the rate
+        sizes.append(-float(updates))
+    np.testing.assert_allclose(sizes[:5], [0.2, 0.4, 0.6, 0.8, 1.0], rtol=1e-4)
+    assert sizes[-1] == 0
+    assert (np.diff(sizes[4:]) < 0).all()
+
+
+def test_muon_is_for_matrices_and_adam_for_the_rest(compiled_quickly):
+    tx = make_optimizer("muon", 0.1)
+    params = {"w": jnp.zeros((4, 3)), "b": jnp.zeros(3)}
+    grads = {
+        "w": jnp.diag(jnp.array([4.0, 2.0, 1.0, 1.0]))[:, :3],
+        "b": jnp.array([1.0, -2.0, 3.0]),
+    }
+    updates = jax.jit(lambda grads: tx.update(grads, tx.init(params), params)[0])(grads)
+    singular = np.linalg.svd(updates["w"], compute_uv=False)
+    assert singular.max() / singular.min() < 2  # 4 before; five steps of Newton and Schulz
+    signs = updates["b"] / jnp.abs(updates["b"][0])  # Adam's first step is one size everywhere
+    np.testing.assert_allclose(signs, [-1, 1, -1], rtol=1e-4)
+
+
+def test_a_group_names_optimizers_that_there_are():
+    assert all(set(members) <= OPTIMIZERS.keys() for members in GROUPS.values())
+    assert len(GROUPS["default"]) == 5
+
+
 def test_momentum_has_dampening():
-    tx = make_optimizer("momentum", 1.0, mu2_optax.linear_momentum(), None)
+    tx = make_optimizer("momentum", 1.0)
     params, state = jnp.zeros(()), tx.init(jnp.zeros(()))
     buffer = 0.0
     for gradient in (1.0, 2.0, -3.0):
@@ -152,7 +204,7 @@ def test_momentum_has_dampening():
 def test_the_extra_sgd_of_a_sweep_steps_by_the_rate_alone():
     """With β = γ = 1 and a fixed batch its step is that of SGD, whatever α would be."""
     momentum = mu2_optax.DoubleMomentum(lambda t: t + 1.0, lambda t: 1.0, lambda t: 1.0)
-    tx = make_optimizer("mu2_extra_sgd", 0.1, momentum, None)
+    tx = make_optimizer("mu2_extra_sgd", 0.1, Setting(momentum))
     params = jnp.asarray(1.0)
     state = tx.init(params)
     constant = lambda params, batch: jnp.ones_like(params)
@@ -160,6 +212,16 @@ def test_the_extra_sgd_of_a_sweep_steps_by_the_rate_alone():
         updates, state = tx.update(jnp.ones(()), state, params, grad_fn=constant, batch=())
         params = optax.apply_updates(params, updates)
     assert params == pytest.approx(0.7)
+
+
+def test_the_curve_leaves_the_last_params_as_they_were():
+    """A run of 7 steps has 7 stretches of one step, a run of 23 steps a single one."""
+    for steps, points in ((7, 8), (23, 2), (46, 3)):
+        assert len(curve_steps(steps)) == points
+        assert curve_steps(steps)[-1] == steps
+    metrics = tiny(TASKS["digits"], steps=7)(make_optimizer("sgd", 0.1), jax.random.key(0))
+    longer = tiny(TASKS["digits"], steps=3)(make_optimizer("sgd", 0.1), jax.random.key(0))
+    np.testing.assert_allclose(metrics["test_loss_curve"][:4], longer["test_loss_curve"], rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -26,6 +26,12 @@ def result(label, values, *, metric="test_accuracy", curve=False, errors=None, *
     )
 
 
+def without_rate(label, value, **info):
+    """An optimizer that has no learning rate."""
+    metrics = {"test_accuracy": value + np.array([0.0, 0.01, 0.02])}
+    return SweepResult(metrics, {}, np.array([0, 1, 7]), np.ones(3, bool), {}, label, info)
+
+
 def results():
     return {
         "flat": result("flat", [0.7, 0.9, 0.9, 0.9, 0.9], curve=True),
@@ -145,7 +151,9 @@ def test_what_lies_on_each_other_near_the_best_is_drawn_again_enlarged(tmp_path)
     assert "×" not in zoom
     places = [float(y) for y in re.findall(r'class="at" x="[^"]*" y="([^"]*)%"', zoom)]
     # From the best seed, 0.93, to three times 0.02 below the best mean, 0.92, with margins of 3 %.
-    assert max(places) == pytest.approx(100 * (0.03 + (0.93 - 0.90) / (0.93 - 0.86)) / 1.06, abs=0.1)
+    assert max(places) == pytest.approx(
+        100 * (0.03 + (0.93 - 0.90) / (0.93 - 0.86)) / 1.06, abs=0.1
+    )
     assert min(places) == pytest.approx(100 * 0.03 / 1.06, abs=0.1)
 
 
@@ -158,7 +166,7 @@ def test_a_picture_that_shows_all_of_it_is_drawn_once(tmp_path):
 
 def test_the_best_setting_is_a_line_of_python(tmp_path):
     known = result("steep", [0.5, 0.8, 0.91, np.nan, np.nan], python="optax.sgd({learning_rate})")
-    free = result("free", [0.9] * 5, python="mu2_optax.mu2_auto()")
+    free = without_rate("free", 0.9, python="mu2_optax.mu2_auto()")
     own = result("of\nmy own", [0.9, 0.5, 0.5, 0.5, 0.5])
     lost = result("lost", [np.nan] * 5, python="optax.adam({learning_rate})")
     text = report(tmp_path, [known, free, own, lost])
@@ -169,8 +177,19 @@ def test_the_best_setting_is_a_line_of_python(tmp_path):
     words = " ".join(" ".join(Page(text).texts).split())
     assert "steep test accuracy .920 at 1 optax" in words
     assert "free test accuracy .910 without a learning rate" in words
+    assert "free , which has no learning rate, reaches a test accuracy of .910." in words
+    assert "48 cells" in words  # three are without a rate, though their line goes over all rates
     low = report(tmp_path, [known], mode="min")
     assert "optax.sgd(0.01)" in low
+
+
+def test_the_published_default_has_a_ring_and_its_value_stands_beside_the_best(tmp_path):
+    text = report(tmp_path, [result("a", [0.5, 0.8, 0.91, 0.1, 0.1], untouched=0.1)])
+    (told,) = re.findall(r'<path class="ring"[^>]*><title>([^<]*)</title>', text)
+    assert told == "a\nlearning rate 0.1, the published default\nmean test accuracy 0.81"
+    assert "test accuracy .920 at 1; .810 at the published default, 0.1" in text
+    assert "A ring is around" in text
+    assert "A ring is around" not in report(tmp_path)
 
 
 def test_a_table_too_wide_for_paper_goes_on_below_itself(tmp_path):

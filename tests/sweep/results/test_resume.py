@@ -155,8 +155,7 @@ def test_vmapped_calls_are_resumed_too(tmp_path):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"learning_rates": [1.0, 3.0]}, "axes"),
-        ({"seeds": 3}, "seeds"),
+        ({"learning_rates": {"learning_rate": RATES, "beta": [0.5]}}, "axes"),
         ({"label": "adam"}, "label"),
         ({"context": {"task": "mnist"}}, "context"),
         ({"train": lambda learning_rate, key: {"error_rate": learning_rate}}, "metrics"),
@@ -165,7 +164,7 @@ def test_vmapped_calls_are_resumed_too(tmp_path):
 def test_a_journal_of_another_sweep_is_refused(tmp_path, change, what):
     path = tmp_path / "j.jsonl"
     arguments = {
-        "train": lambda learning_rate, key: {"loss": learning_rate},
+        "train": lambda learning_rate, key, **axes: {"loss": learning_rate},
         "learning_rates": RATES,
         "seeds": 2,
         "label": "sgd",
@@ -176,6 +175,50 @@ def test_a_journal_of_another_sweep_is_refused(tmp_path, change, what):
     with pytest.raises(ValueError, match=f"belongs to another sweep: its {what} is"):
         sweep(**(arguments | change), progress=False, resume=path)
     assert path.read_text() == before
+
+
+def test_a_journal_with_a_cell_outside_of_the_grid_is_refused(tmp_path):
+    path = tmp_path / "j.jsonl"
+    train = lambda learning_rate, key: {"loss": learning_rate}
+    sweep(train, RATES, 2, progress=False, resume=path)
+    before = path.read_text()
+    for rates, seeds, cell in ([1.0, 3.0], 2, "learning_rate=2, seed=0"), (RATES, 1, "=1, seed=1"):
+        with pytest.raises(ValueError, match=f"has the cell .*{cell}, which is not in this grid"):
+            sweep(train, rates, seeds, progress=False, resume=path)
+    assert path.read_text() == before
+
+
+@pytest.mark.parametrize("strategy", ["loop", "python"])
+def test_rates_and_seeds_can_be_added_and_only_they_run(tmp_path, strategy):
+    options = {"strategy": strategy, "progress": False}
+    train, _ = counted()
+    whole = sweep(train, [0.5, 1.0, 2.0, 3.5, 4.0], [3, 0, 1], **options)
+    options["resume"] = tmp_path / "j.jsonl"
+    sweep(train, RATES, [0], **options)
+    train, calls = counted()
+    sweep(train, [4.0, 0.5, 1.0, 2.0], [0], **options)
+    assert calls == [0.5]
+    train, calls = counted()
+    added = sweep(train, [0.5, 1.0, 2.0, 3.5, 4.0], [3, 0, 1], **options)
+    assert len(calls) == 15 - 4
+    for name in whole.metrics:
+        assert added.metrics[name].tobytes() == whole.metrics[name].tobytes()
+    train, calls = counted()
+    sweep(train, [0.5, 1.0, 2.0, 3.5, 4.0], [0, 1, 3], **options)
+    assert calls == []
+
+
+def test_calls_of_several_cells_keep_the_recorded_ones_when_rates_are_added(tmp_path):
+    path = tmp_path / "j.jsonl"
+    train = lambda learning_rate, key: {"loss": learning_rate * jax.random.key_data(key)[1]}
+    options = {"strategy": "vmap", "progress": False}
+    sweep(train, [2.0, 4.0], 3, resume=path, **options)
+    added = sweep(train, [1.0, 2.0, 4.0], 3, resume=path, **options)
+    whole = sweep(train, [1.0, 2.0, 4.0], 3, **options)
+    np.testing.assert_array_equal(added.metrics["loss"], whole.metrics["loss"])
+    cells = [json.loads(line)["cell"] for line in path.read_text().splitlines()[1:]]
+    assert cells[:2] == [[2.0, 0], [4.0, 0]]
+    assert cells[6:] == [[1.0, 0], [1.0, 1], [1.0, 2]]
 
 
 data = np.arange(4.0, dtype=np.float32)
