@@ -47,7 +47,7 @@ PUBLIC = {
     "mu2_optax.checkpoint": "Sealed from_bytes seal unseal",
     "mu2_optax.sweep": """
         Data ExecutorError LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted
-        SweepResult load_digits load_mnist load_results lr_sensitivity merge plateau_width
+        SweepResult halving load_digits load_mnist load_results lr_sensitivity merge plateau_width
         plot_curves plot_sweep save_results stability_range sweep
         write_report
     """,

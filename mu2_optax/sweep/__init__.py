@@ -1,6 +1,7 @@
 """Sweeps over learning rates and seeds in one compiled call, with measures and pictures.
 
-`sweep` runs a function of (learning_rate, key) over a grid; `stability_range`, `plateau_width` and
+`sweep` runs a function of (learning_rate, key) over a grid, and `halving` only the best of it to
+the end; `stability_range`, `plateau_width` and
 `lr_sensitivity` say how much the learning rate matters; `plot_sweep` shows it; `load_digits` and
 `load_mnist` are data to try it on. On the command line: ``mu2-sweep``, or
 ``python -m mu2_optax.sweep``.
@@ -19,6 +20,7 @@ from mu2_optax.sweep._data import load_digits as load_digits
 from mu2_optax.sweep._data import load_mnist as load_mnist
 from mu2_optax.sweep._engine import SweepInterrupted as SweepInterrupted
 from mu2_optax.sweep._engine import sweep as sweep
+from mu2_optax.sweep._halving import halving as halving
 from mu2_optax.sweep._remote.executor import ExecutorError as ExecutorError
 from mu2_optax.sweep._report.page import write_report as write_report
 from mu2_optax.sweep._results.cells import merge as merge

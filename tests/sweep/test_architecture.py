@@ -26,6 +26,7 @@ ROOMS = {
     "_remote": BASE | {"_run", "_results"},
     "_engine": BASE | {"_run", "_remote", "_results"},
     "_analysis": {"_grid", "_results"},
+    "_halving": {"_grid", "_engine", "_analysis", "_results"},
     "_report": {"_analysis", "_results"},
     "_command": BASE | {"_data", "_run", "_results", "_engine", "_analysis"},
 }

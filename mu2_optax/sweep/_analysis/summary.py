@@ -30,6 +30,7 @@ class Row:
         NaN if none has finished.
       finished: At which rates of the table every seed has finished.
       failed: At which rates of the table a seed failed.
+      stopped: After how many steps `halving` stopped each rate of the table; 0 if it did not.
       there: Which rates of the table this result was swept over.
       flat: Whether there was no learning rate to choose; its values are then the same everywhere,
         and it has no measures.
@@ -44,6 +45,7 @@ class Row:
     means: Array
     finished: npt.NDArray[np.bool_]
     failed: npt.NDArray[np.bool_]
+    stopped: npt.NDArray[np.int64]
     there: npt.NDArray[np.bool_]
     flat: bool
     untouched: int | None
@@ -52,11 +54,13 @@ class Row:
     sensitivity: LearningRateSensitivity | None
 
     def texts(self) -> list[str]:
-        """The means to be read; ``err`` where a seed failed."""
+        """The means to be read; ``err`` where a seed failed, ``@27`` if stopped after 27 steps."""
         numbers = map(number_text, self.means.tolist(), self.finished.tolist())
         return [
-            "err" if failed else text if there else ""
-            for text, failed, there in zip(numbers, self.failed, self.there, strict=True)
+            "err" if failed else f"@{stopped}" if stopped else text if there else ""
+            for text, failed, stopped, there in zip(
+                numbers, self.failed, self.stopped, self.there, strict=True
+            )
         ]
 
     def tuned(self, mode: Mode) -> int | None:
@@ -142,10 +146,14 @@ def summarize(
         finished, failed, there = np.zeros((3, len(rates)), bool)
         everywhere[at], finished[at], there[at] = means[label], result.finished.all(axis=1), True
         failed[at] = result.failed().any(axis=1)
+        stopped = np.zeros(len(rates), int)
+        for rate, steps in result.info.get("halving", {}).get("stopped", []):
+            stopped[rates == rate] = steps
         untouched = 0 if flat else _place(rates, result.info.get("untouched"))
         rows[label] = Row(
-            everywhere, finished, failed, there, flat, untouched, plateau, stable, sensitivity
-        )
+            everywhere, finished, failed, stopped, there, flat, untouched,
+            plateau, stable, sensitivity,
+        )  # fmt: skip
     widths = {label: round(row.plateau.value, 6) for label, row in rows.items() if row.plateau}
     top = max(widths.values(), default=0.0)
     widest = tuple(label for label, width in widths.items() if width == top > 0)

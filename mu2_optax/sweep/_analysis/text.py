@@ -52,6 +52,8 @@ def text_table(
         lines.append(f"{mark}{label.ljust(names - 2)}{body}".rstrip())
     notes = ["untouched: at the rate published as its default"] if known else []
     notes += ["tuned: at the best of its rates"] if swept else []
+    if any(row.stopped.any() for row in summary.rows.values()):
+        notes.append("@N: stopped after N steps")
     lines.append(f"{'; '.join(notes)}.")
     rule = f" ({summary.rule})" if summary.rule else ""
     widest = "; *: widest" if summary.widest else ""

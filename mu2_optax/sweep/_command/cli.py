@@ -6,9 +6,10 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,11 +18,13 @@ from mu2_optax.sweep import (
     ExecutorError,
     SweepInterrupted,
     SweepResult,
+    halving,
     plot_sweep,
     save_results,
     sweep,
     write_report,
 )
+from mu2_optax.sweep._analysis.metrics import Mode
 from mu2_optax.sweep._analysis.text import text_table
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS
 from mu2_optax.sweep._command.origin import with_origin
@@ -62,6 +65,7 @@ EXAMPLES = f"""\
 examples:
   mu2-sweep
   mu2-sweep --optimizers mu2_auto,muon,adam --lrs 1e-3:1:log7 --seeds 10
+  mu2-sweep --halving --lrs 1e-4:10:log16                  # only the best rates to the end
   mu2-sweep --ball 3                                       # the paper's optimizers and setting
   mu2-sweep --task mnist --data folder-with-idx-files
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run     # Ctrl-C, and then:
@@ -140,6 +144,12 @@ def build_parser() -> argparse.ArgumentParser:
         help="how far from the best a plateau goes (default: 0.02 for an accuracy, 5 %% of the way "
         "from before training for a loss)",
     )
+    add(
+        "--halving",
+        action="store_true",
+        help="stop hopeless rates: all for 1/16 of the steps, the best quarter for 1/4, and the "
+        "best of those to the end",
+    )
     add("--strategy", choices=STRATEGIES, default="auto", help="how cells run (default: auto)")
     add("--chunk-size", type=parse_count, metavar="N", help="cells side by side, to bound memory")
     where = parser.add_mutually_exclusive_group()
@@ -207,7 +217,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     for label, row in plan.rows.items():
         journal = plan.folder / "journal" / f"{label}.jsonl"
         try:
-            results[label] = sweep(
+            results[label] = _way(row, plan, options)(
                 row.train,
                 row.rates and row.rates[LEARNING_RATE],
                 plan.seeds.tolist(),
@@ -258,6 +268,16 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     return status
 
 
+def _way(row: Row, plan: Plan, options: argparse.Namespace) -> Callable[..., SweepResult]:
+    """How a row is run: all of it to the end, or with --halving the best of its rates."""
+    if not options.halving or not row.rates or plan.steps is None:
+        return sweep
+    mode: Mode | None = (
+        None if options.better is None else "max" if options.better == "high" else "min"
+    )
+    return partial(halving, budgets=plan.steps, metric=options.metric, mode=mode)
+
+
 def _all_failed(error: Exception, row: Row, plan: Plan, label: str) -> SweepResult:
     """The result of a sweep that raised: each cell that had not finished failed by that error."""
     result = getattr(error, "result", None)
@@ -280,8 +300,7 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     metric, mode = choose_metric(options.metric, options.better, known)
     initial = INITIAL.get(metric) if plan.name in TASKS else None
     built_in = plan.name in TASKS
-    steps = options.steps or (TASKS[plan.name].steps if built_in else None)
-    results = with_origin(results, options.command, options.ball, steps, built_in=built_in)
+    results = with_origin(results, options.command, options.ball, plan.steps, built_in=built_in)
     save_results(results, plan.folder / "results.json")
     save_results(results, plan.folder / "results.csv")
     plot_sweep(results, metric, plan.folder / "sweep.png", mode=mode, title=plan.name)
@@ -297,9 +316,11 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     failed = sum(int(result.failed().sum()) for result in results.values())
     diverged = sum(int(result.diverged().sum()) for result in results.values()) - failed
     total = sum(int(result.finished.sum()) for result in results.values())
+    shares = [r.info["halving"]["share"] for r in results.values() if "halving" in r.info]
+    halved = f", by halving with {max(shares) * 100:.0f} % of the steps" if shares else ""
     _say(
         f"{text_table(results, metric, mode, initial, options.tolerance)}\n"
-        f"{total} cells, {diverged} diverged{f', {failed} failed' if failed else ''}. "
+        f"{total} cells{halved}, {diverged} diverged{f', {failed} failed' if failed else ''}. "
         f"In {plan.folder}:\n"
         "report.html (open it in a browser), sweep.png, results.json, results.csv"
     )

@@ -20,7 +20,7 @@ from mu2_optax import fixed_momentum, linear_momentum, onto_l2_ball
 from mu2_optax.sweep._analysis.metrics import Mode, metric_mode
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS, Setting, make_optimizer
 from mu2_optax.sweep._command.parsing import UsageError, choose, import_train, parse_rates
-from mu2_optax.sweep._command.tasks import METRICS, TASKS
+from mu2_optax.sweep._command.tasks import METRICS, TASKS, make_train
 from mu2_optax.sweep._grid import LEARNING_RATE, make_grid
 from mu2_optax.sweep._run.tracing import check_precision
 
@@ -35,7 +35,8 @@ class Row:
     """What will be run of one optimizer.
 
     Attributes:
-      train: The function of a cell: of (learning_rate, key), or of ``key`` if there is no rate.
+      train: The function of a cell: of (learning_rate, key), or of ``key`` if there is no rate. If
+        the plan has ``steps``, also of ``steps``.
       rates: Its learning rates by the axis's name; empty if it has none.
       untouched: The rate that was published as its default, which is one of them; or None.
     """
@@ -53,6 +54,7 @@ class Plan:
       name: The task's name.
       rows: What is run under each label.
       seeds: The seeds.
+      steps: The steps of a run; None if it decides that itself.
       context: What must be the same when the run is resumed.
       folder: The run folder.
     """
@@ -60,6 +62,7 @@ class Plan:
     name: str
     rows: dict[str, Row]
     seeds: npt.NDArray[np.int64]
+    steps: int | None
     context: dict[str, Any]
     folder: Path
 
@@ -87,9 +90,9 @@ def make_plan(options: argparse.Namespace) -> Plan:
     except ValueError as error:
         raise UsageError(str(error)) from error
     rates = grid.axes[LEARNING_RATE]
-    name, rows = (_own_task if options.function else _built_in_task)(options, rates)
+    name, steps, rows = (_own_task if options.function else _built_in_task)(options, rates)
     context = {"task": name, "ball": options.ball, "steps": options.steps}
-    return Plan(name, rows, grid.seeds, context, _folder(options, name))
+    return Plan(name, rows, grid.seeds, steps, context, _folder(options, name))
 
 
 @contextmanager
@@ -170,38 +173,54 @@ def choose_metric(name: str | None, better: str | None, known: Iterable[str]) ->
 
 def _own_task(
     options: argparse.Namespace, rates: npt.NDArray[np.float64]
-) -> tuple[str, dict[str, Row]]:
-    """The name and the rows for ``MODULE:FUNCTION``."""
+) -> tuple[str, int | None, dict[str, Row]]:
+    """The name, the steps and the rows for ``MODULE:FUNCTION``."""
     train, takes_optimizer, takes_steps = import_train(options.function)
     name = re.sub(r"[^\w.-]+", "-", options.function)
-    if takes_steps and options.steps is not None:
-        train = partial(train, steps=options.steps)
+    steps = options.steps
+    if options.halving and (steps is None or not takes_steps):
+        raise UsageError(
+            "--halving needs a function that takes `steps`, such as (optimizer, key, steps), and "
+            f"the --steps of a whole run; {options.function} "
+            + ("has no --steps." if takes_steps else "does not take `steps`.")
+        )
     if takes_optimizer:
-        return name, _with_each_optimizer(options, train, options.steps, rates)
+
+        def with_steps(optimizer: Any, key: Any, steps: int | None) -> Any:
+            given = takes_steps and steps is not None
+            return train(optimizer, key, steps=steps) if given else train(optimizer, key)
+
+        return name, steps, _with_each_optimizer(options, with_steps, steps, rates)
     if options.optimizers or options.ball:
         raise UsageError(
             f"{options.function} takes a learning rate and chooses its own optimizer, so "
             "--optimizers and --ball do not apply; let it take (optimizer, key)."
         )
-    if options.steps is not None and not takes_steps:
+    if steps is not None and not takes_steps:
         raise UsageError(f"--steps does not apply: {options.function} does not take `steps`.")
     label = options.function.partition(":")[2]
-    return name, {label: Row(train, {LEARNING_RATE: rates})}
+    own = train if steps is None else partial(train, steps=steps)
+    return name, steps, {label: Row(own, {LEARNING_RATE: rates})}
 
 
 def _built_in_task(
     options: argparse.Namespace, rates: npt.NDArray[np.float64]
-) -> tuple[str, dict[str, Row]]:
-    """The name and the rows for ``--task``."""
+) -> tuple[str, int, dict[str, Row]]:
+    """The name, the steps and the rows for ``--task``."""
     (name,) = choose("task", options.task or "digits", TASKS)
-    steps = options.steps or TASKS[name].steps
-    choose_metric(options.metric, options.better, METRICS)
+    task = TASKS[name]
+    steps = options.steps or task.steps
+    options.metric, _ = choose_metric(options.metric, options.better, METRICS)
     choose("optimizer", options.optimizers, OPTIMIZERS, GROUPS)
     try:
-        train = replace(TASKS[name], steps=steps).build(options.data)
+        data = task.load(options.data)
     except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
         raise UsageError(str(error)) from error
-    return name, _with_each_optimizer(options, train, steps, rates)
+
+    def train(optimizer: Any, key: Any, steps: int) -> Any:
+        return make_train(replace(task, steps=steps), data)(optimizer, key)
+
+    return name, steps, _with_each_optimizer(options, train, steps, rates)
 
 
 def _with_each_optimizer(
@@ -210,7 +229,7 @@ def _with_each_optimizer(
     steps: int | None,
     rates: npt.NDArray[np.float64],
 ) -> dict[str, Row]:
-    """A row for each optimizer, from a function of (optimizer, key)."""
+    """A row for each optimizer, from a function of (optimizer, key, steps)."""
     if options.ball is None:
         setting = Setting(fixed_momentum(), None, steps)
     else:
@@ -233,8 +252,13 @@ def _with_each_optimizer(
 def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float64]) -> Row:
     """An optimizer at the given rates, and at the one that was published as its default."""
     contender = OPTIMIZERS[name]
+
+    def run(learning_rate: Any, key: Any, steps: int | None = setting.steps) -> Any:
+        tx = make_optimizer(name, learning_rate, setting._replace(steps=steps))
+        return train(tx, key, steps)
+
     if not contender.has_rate:
-        return Row(lambda key: train(make_optimizer(name, None, setting), key), {})
+        return Row(partial(run, None), {})
     untouched = contender.untouched
     if untouched is not None:
         same = np.isclose(rates, untouched, rtol=1e-6, atol=0)
@@ -242,11 +266,7 @@ def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float6
             untouched = float(rates[same][0])
         else:
             rates = np.sort(np.append(rates, untouched))
-    return Row(
-        lambda learning_rate, key: train(make_optimizer(name, learning_rate, setting), key),
-        {LEARNING_RATE: rates},
-        untouched,
-    )
+    return Row(run, {LEARNING_RATE: rates}, untouched)
 
 
 def _folder(options: argparse.Namespace, name: str) -> Path:

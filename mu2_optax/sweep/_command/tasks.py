@@ -48,19 +48,6 @@ class Task:
     steps: int
     batch_size: int = 64
 
-    def build(self, data: str | Path | None = None) -> Train:
-        """Loads the data and returns the function that trains.
-
-        Args:
-          data: The folder of the data, for tasks that need one.
-
-        Returns:
-          A function of (optimizer, key) that returns the metrics ``test_accuracy``, ``test_loss``,
-          ``train_loss``, ``initial_loss`` (the training loss before the first step) and
-          ``test_loss_curve`` (before the first step and at `curve_steps`, on the first images).
-        """
-        return make_train(self, self.load(data))
-
 
 def curve_steps(steps: int) -> list[int]:
     """After which steps a run of so many is evaluated: 0, and up to 20 more, evenly spaced.
@@ -74,7 +61,17 @@ def curve_steps(steps: int) -> list[int]:
 
 
 def make_train(task: Task, data: Data) -> Train:
-    """The training function of a task on given data; `Task.build` says what it returns."""
+    """The training function of a task on given data.
+
+    Args:
+      task: The task.
+      data: What its ``load`` gives.
+
+    Returns:
+      A function of (optimizer, key) that returns the metrics ``test_accuracy``, ``test_loss``,
+      ``train_loss``, ``initial_loss`` (the training loss before the first step) and
+      ``test_loss_curve`` (at `curve_steps`, on the first test images).
+    """
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
     shown_x, shown_y = test_x[:CURVE_IMAGES], test_y[:CURVE_IMAGES]
     count = len(train_x)

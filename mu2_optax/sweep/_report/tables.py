@@ -26,12 +26,14 @@ def table(results: Mapping[str, SweepResult], looks: Looks, metric: str, summary
     star = " ★: the widest plateau." if len(results) > 1 and summary.widest else ""
     rule = f" ({summary.rule})" if summary.rule else ""
     failed = any(row.failed.any() for row in summary.rows.values())
+    halved = any(row.stopped.any() for row in summary.rows.values())
+    stopped = "@27: stopped by halving, after 27 steps; " if halved else ""
     return (
         f"<h2>{escape(as_heading(metric))} at each learning rate</h2>"
         f"{wide_table(names, rows)}"
         f'<p class="facts">Means over seeds. <span class="near">Shaded</span>: within '
         f"{summary.reach} of the table's best{rule}; div: a seed diverged; "
-        f"{'err: a seed failed; ' if failed else ''}--: not finished.{star}</p>"
+        f"{'err: a seed failed; ' if failed else ''}{stopped}--: not finished.{star}</p>"
     )
 
 

@@ -57,6 +57,25 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
     )
 
 
+def in_grid(
+    result: SweepResult,
+    axes: Mapping[str, npt.NDArray[np.float64]],
+    seeds: npt.NDArray[np.int64],
+) -> SweepResult:
+    """A result as a part of a larger grid, whose other cells have not been run.
+
+    Args:
+      result: The result.
+      axes: The values of each axis, those of the result among them.
+      seeds: The seeds, likewise.
+
+    Returns:
+      The result over the whole grid.
+    """
+    cells, template = _cells(result), _template(result)
+    return assemble(axes, seeds, cells, [template], label=result.label, info=dict(result.info))
+
+
 def assemble(
     axes: Mapping[str, npt.NDArray[np.float64]],
     seeds: npt.NDArray[np.int64],

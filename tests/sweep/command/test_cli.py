@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch):
     """An empty working folder with two modules of tasks."""
     (tmp_path / "quadratic_task.py").write_text(QUADRATIC)
     (tmp_path / "slow_task.py").write_text(SLOW)
-    for module in ("picky_task", "steps_task"):
+    for module in ("picky_task", "steps_task", "halved_task"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -286,6 +286,29 @@ def test_what_has_no_rate_runs_once_per_seed_and_the_others_also_at_their_defaul
     assert "mu2_auto" in (folder / "run" / "report.html").read_text()
 
 
+def test_halving_stops_what_is_hopeless_and_says_so(folder, capsys):
+    source = """
+def train_fn(optimizer, key, steps):
+    step = optimizer.update(1.0, optimizer.init(0.0), 0.0, grad_fn=lambda *_: 1.0, batch=0)[0]
+    return {"loss": (1 + step) ** 2 / steps}  # 0 at rate 1
+"""
+    (folder / "halved_task.py").write_text(source)
+    arguments = ["halved_task:train_fn", "--optimizers", "mu2_auto,sgd", "--lrs", "0.1:1:lin8"]
+    arguments += ["--seeds", "1", "--steps", "32", "--halving", "--out", "run", "--quiet"]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split()[2:] == ["nothing", "to", "tune"]
+    cells = lines[3].split()
+    assert cells[:5] == ["sgd", "--", "0.000", "at", "1"]
+    assert cells[5:-2] == ["@2"] * 6 + ["@8"]
+    assert "@N: stopped after N steps" in lines[4]
+    assert "2 cells, by halving with 25 % of the steps, 0 diverged." in lines[-2]
+    assert sorted(path.name[:6] for path in (folder / "run" / "journal").iterdir()) == [
+        "mu2_au", "sgd-2.", "sgd-32", "sgd-8-",
+    ]  # fmt: skip
+    assert main([*arguments, "--resume"]) == 0
+
+
 def test_without_steps_a_schedule_is_left_out_of_the_default_and_that_is_said(folder, capsys):
     (folder / "steps_task.py").write_text(STEPS_TASK)
     assert main(["steps_task:train_fn", "--lrs", "1", "--seeds", "1", "--out", "run"]) == 0
@@ -336,6 +359,10 @@ def test_the_list_names_tasks_optimizers_and_metrics(capsys):
         (["quadratic_task:by_rate", "--ball", "1"], ["--optimizers and --ball do not apply"]),
         (["quadratic_task:by_rate", "--steps", "1"], ["by_rate does not take `steps`"]),
         (["quadratic_task:train_fn", "--optimizers", "adamw_cosine"], ["number of --steps"]),
+        (
+            ["quadratic_task:by_rate", "--halving"],
+            ["--halving needs a function that takes `steps`"],
+        ),
         (["--ball", "1", "--optimizers", "all"], ["mu2_auto_spectral cannot keep"]),
         (["--out", "quadratic_task.py"], ["--out must name a folder", "is a file"]),
         (["--out", "quadratic_task.py/run"], ["--out must name a folder", "is a file"]),
@@ -415,7 +442,7 @@ def test_the_version_is_the_packages(capsys):
 def test_real_data_in_the_environment(folder, monkeypatch):
     write_mnist(folder / "data")
     monkeypatch.setenv("MU2_OPTAX_DATA", str(folder / "data"))
-    arguments = ["--task", "mnist", "--optimizers", "sgd", "--lrs", "0.1", "--seeds", "1"]
+    arguments = ["--task", "mnist", "--steps", "2", "--optimizers", "sgd", "--lrs", "0.1"]
     assert main([*arguments, "--quiet", "--out", "run"]) == 0
     assert rows(folder / "run" / "results.csv")[0]["optimizer"] == "sgd"
 
