@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -178,6 +179,7 @@ def sweep(
             "block": [program.layout.seeds, program.layout.points],
             "compile_seconds": 0.0,
             "run_seconds": 0.0,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "versions": describe_versions(),
             "machine": describe_machine(devices),
             "context": dict(context or {}),

@@ -1,4 +1,4 @@
-"""What measures, tables and pictures share: a metric's better way, its means and bands, colours."""
+"""What measures, tables and pictures share: a metric's better way, its means and bands."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +13,6 @@ from mu2_optax.sweep._results.result import SweepResult
 
 Mode = Literal["min", "max"]
 Array = npt.NDArray[np.float64]
-
-# Okabe and Ito's colours, which people with any colour vision can tell apart.
-COLORS = ("#D55E00", "#CC79A7", "#009E73", "#0072B2", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
-LINES = ("-", "--", ":")  # the second line of a colour is dashed, the third dotted
 
 _PLAIN: dict[str, Mode] = {
     "loss": "min",
@@ -34,8 +30,8 @@ def metric_mode(metric: str, mode: str | None = None) -> Mode:
 
     A few plain names tell: ``loss``, ``error``, ``error_rate`` and ``perplexity`` are better low,
     ``accuracy`` and ``acc`` high; also with a word before them for a part of the data or a time, as
-    in ``test_loss`` or ``val/acc``. Any other name needs ``mode``, because words mislead:
-    ``neg_log_loss`` is better high.
+    in ``test_loss`` or ``val/acc``, or ``_curve`` behind them. Any other name needs ``mode``,
+    because words mislead: ``neg_log_loss`` is better high.
 
     Args:
       metric: The metric's name.
@@ -63,8 +59,8 @@ def metric_mode(metric: str, mode: str | None = None) -> Mode:
 
 
 def told_by(metric: str) -> Mode | None:
-    """What a name tells if it is a plain one, otherwise None."""
-    name = re.sub(r"[-/ ]", "_", metric.lower())
+    """What a name tells if it is a plain one, perhaps of a curve, otherwise None."""
+    name = re.sub(r"[-/ ]", "_", metric.lower()).removesuffix("_curve")
     return _PLAIN.get(_OF.sub("", name))
 
 

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from mu2_optax.sweep._analysis.metrics import (
-    COLORS,
-    LINES,
     Band,
     Mode,
     band_of_rates,
@@ -21,10 +19,10 @@ from mu2_optax.sweep._analysis.metrics import (
     spans_decades,
     told_by,
 )
+from mu2_optax.sweep._analysis.styles import MARKERS, Style, in_order, styles
 from mu2_optax.sweep._results.result import SweepResult, by_label
 
 _RING = {"markersize": 12, "markerfacecolor": "none", "markeredgewidth": 1.8, "linestyle": ""}
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p")
 
 
 def plot_sweep(
@@ -59,6 +57,7 @@ def plot_sweep(
     labelled = over_rates(_check(results))
     figure, axes = _canvas(path, axes)
     better_low = metric_mode(metric, mode) == "min"
+    looks = [_style(i, look) for i, look in enumerate(styles(labelled).values())]
     crosses: list[tuple[float, int]] = []
     rings = False
     for index, result in enumerate(labelled.values()):
@@ -79,7 +78,7 @@ def plot_sweep(
         lost = rates[diverged[order]]
         crosses.extend((float(rate), index) for rate in lost)
         axes.update_datalim([(rate, 0.0) for rate in lost], updatey=False)  # no line leads there
-        style, name = _style(index), result.label or metric
+        style, name = dict(looks[index]), result.label or metric
         if is_flat(result):
             style |= {"marker": "", "linewidth": 3.0}
             name += " (no rate)"
@@ -105,7 +104,7 @@ def plot_sweep(
             xycoords=axes.get_xaxis_transform(),
             xytext=(shift, -6 if better_low else 6),
             textcoords="offset points",
-            color=_style(index)["color"],
+            color=looks[index]["color"],
             ha="center",
             va="center",
             fontsize=11,
@@ -159,6 +158,8 @@ def plot_curves(
         )
     figure, axes = _canvas(path, axes)
     cut = False
+    by_rate = learning_rate is None
+    looks = in_order(len(lines)) if by_rate else list(styles(lines).values())
     for index, (name, line) in enumerate(lines.items()):
         if not line.metrics or not line.finished.any():  # nothing to draw yet, or ever
             continue
@@ -171,7 +172,7 @@ def plot_curves(
             )
         cut |= ends
         at = np.asarray(range(1, end + 1) if steps is None else steps[:end])
-        style = _style(index) | {"marker": ""}
+        style = _style(index, looks[index]) | {"marker": ""}
         _draw(axes, at, band, name, style)
         if ends and end:
             last = _drawable(band.mean[-1])
@@ -189,14 +190,15 @@ def _check(results: Any) -> dict[str, SweepResult]:
     return labelled
 
 
-def _style(index: int) -> dict[str, Any]:
+def _style(place: int, look: Style) -> dict[str, Any]:
+    """A look in Matplotlib's words; the first line is in front."""
     return {
-        "color": COLORS[index % len(COLORS)],
-        "marker": MARKERS[index % len(MARKERS)],
-        "linestyle": LINES[index // len(COLORS) % len(LINES)],
+        "color": look.color,
+        "marker": MARKERS[look.marker][0],
+        "linestyle": (0, look.dash) if look.dash else "-",
         "markersize": 5,
-        "linewidth": 2.2 if index == 0 else 1.6,
-        "zorder": 20 - index,
+        "linewidth": 2.2 if place == 0 else 1.6,
+        "zorder": 20 - place,
     }
 
 

@@ -27,6 +27,7 @@ from mu2_optax.sweep import (
 from mu2_optax.sweep._analysis.metrics import Mode
 from mu2_optax.sweep._analysis.text import text_table
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS
+from mu2_optax.sweep._command.origin import with_origin
 from mu2_optax.sweep._command.parsing import (
     UsageError,
     parse_count,
@@ -298,6 +299,8 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     known = next(result.metrics for result in results.values() if result.metrics)
     metric, mode = choose_metric(options.metric, options.better, known)
     initial = INITIAL.get(metric) if plan.name in TASKS else None
+    built_in = plan.name in TASKS
+    results = with_origin(results, options.command, options.ball, plan.steps, built_in=built_in)
     save_results(results, plan.folder / "results.json")
     save_results(results, plan.folder / "results.csv")
     plot_sweep(results, metric, plan.folder / "sweep.png", mode=mode, title=plan.name)
@@ -307,7 +310,6 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
         plan.folder / "report.html",
         mode=mode,
         title=f"mu2-sweep: {plan.name}",
-        command=options.command,
         initial=initial,
         tolerance=options.tolerance,
     )

@@ -12,8 +12,15 @@ import optax
 from mu2_optax.sweep import Data, load_digits, load_mnist
 from mu2_optax.sweep._command.optimizers import evaluated
 
-METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss")  # of every task
+METRICS = (  # of every task
+    "test_accuracy",
+    "test_loss",
+    "train_loss",
+    "initial_loss",
+    "test_loss_curve",
+)
 EVALUATED_AT_ONCE = 200  # images: the patches of a whole data set would be gigabytes
+CURVE_POINTS, CURVE_IMAGES = 20, 500  # at most; a few per cent of the time of a run
 
 INITIAL = {"train_loss": "initial_loss"}  # the metric that holds another one before training
 
@@ -42,6 +49,17 @@ class Task:
     batch_size: int = 64
 
 
+def curve_steps(steps: int) -> list[int]:
+    """After which steps a run of so many is evaluated: 0, and up to 20 more, evenly spaced.
+
+    Examples:
+      >>> curve_steps(440)[:3], len(curve_steps(938))
+      ([0, 22, 44], 15)
+    """
+    points = max(n for n in range(1, CURVE_POINTS + 1) if steps % n == 0)
+    return list(range(0, steps + 1, steps // points))
+
+
 def make_train(task: Task, data: Data) -> Train:
     """The training function of a task on given data.
 
@@ -51,9 +69,11 @@ def make_train(task: Task, data: Data) -> Train:
 
     Returns:
       A function of (optimizer, key) that returns the metrics ``test_accuracy``, ``test_loss``,
-      ``train_loss`` and ``initial_loss`` (the training loss before the first step).
+      ``train_loss``, ``initial_loss`` (the training loss before the first step) and
+      ``test_loss_curve`` (at `curve_steps`, on the first test images).
     """
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
+    shown_x, shown_y = test_x[:CURVE_IMAGES], test_y[:CURVE_IMAGES]
     count = len(train_x)
     epochs = -(-task.steps * task.batch_size // count)
 
@@ -77,9 +97,15 @@ def make_train(task: Task, data: Data) -> Train:
             updates, state = optimizer.update(grads, state, params, grad_fn=grad_fn, batch=batch)
             return (optax.apply_updates(params, updates), state), None
 
+        def stretch(carry: Any, batches: Any) -> tuple[Any, Any]:
+            (params, state), _ = jax.lax.scan(step, carry, batches)
+            return (params, state), evaluated(state, params)
+
         initial = cross_entropy(logits_of_all(task, params, train_x), train_y)
-        (params, state), _ = jax.lax.scan(step, (params, optimizer.init(params)), batches)
-        params = evaluated(state, params)
+        stretches = batches.reshape(len(curve_steps(task.steps)) - 1, -1, task.batch_size)
+        _, passed = jax.lax.scan(stretch, (params, optimizer.init(params)), stretches)
+        passed = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), params, passed)
+        params = jax.tree.map(lambda leaf: leaf[-1], passed)
         logits = logits_of_all(task, params, test_x)
         return {
             "test_accuracy": jnp.where(
@@ -88,6 +114,9 @@ def make_train(task: Task, data: Data) -> Train:
             "test_loss": cross_entropy(logits, test_y),
             "train_loss": cross_entropy(logits_of_all(task, params, train_x), train_y),
             "initial_loss": initial,
+            "test_loss_curve": jax.lax.map(
+                lambda params: cross_entropy(task.apply(params, shown_x), shown_y), passed
+            ),
         }
 
     return train

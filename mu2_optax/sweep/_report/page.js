@@ -1,6 +1,34 @@
 // What report.html does: values under the pointer or the arrow keys, lines that can be hidden, curves
-// at a chosen rate. Without scripts the page shows the same, and browsers their own tooltips.
+// at a chosen rate, lines of Python to copy. Without scripts the page shows the same, browsers show
+// their own tooltips, and a click on a line of Python selects it.
 "use strict";
+for (const block of document.querySelectorAll(".copied")) {
+  const code = block.querySelector("code");
+  const button = block.appendChild(document.createElement("button"));
+  button.type = "button";
+  button.textContent = "copy";
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "copied";
+    } catch {  // no clipboard here: what is selected can be copied by hand
+      getSelection().selectAllChildren(code);
+      button.textContent = "selected";
+    }
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  });
+}
+addEventListener("beforeprint", () => {  // where the style sheet cannot unfold them
+  for (const part of document.querySelectorAll("details:not([open])")) {
+    part.open = part.dataset.folded = true;
+  }
+});
+addEventListener("afterprint", () => {
+  for (const part of document.querySelectorAll("details[data-folded]")) {
+    part.open = false;
+    delete part.dataset.folded;
+  }
+});
 for (const figure of document.querySelectorAll("figure")) {
   const tip = figure.appendChild(document.createElement("div"));
   tip.className = "tip";
@@ -57,7 +85,7 @@ for (const figure of document.querySelectorAll("figure")) {
       if (event.key === "Escape") show(null);
       if (!step) return;
       event.preventDefault();
-      const dots = visible();
+      const dots = visible().filter((dot) => chart.contains(dot));
       show(dots[(dots.indexOf(here) + step + dots.length) % dots.length]);
     });
   }

@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping
 from html import escape
-from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from mu2_optax.sweep._analysis.metrics import COLORS, Mode, in_words, metric_mode, over_rates
+from mu2_optax.sweep._analysis.metrics import Mode, in_words, metric_mode, over_rates
+from mu2_optax.sweep._analysis.styles import styles
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
+from mu2_optax.sweep._report.document import document
 from mu2_optax.sweep._report.figures import curves, other_metrics, rates_figure
-from mu2_optax.sweep._report.svg import STYLES
-from mu2_optax.sweep._report.tables import count, divergence, history, meanings, table
+from mu2_optax.sweep._report.history import history, run_facts
+from mu2_optax.sweep._report.looks import make_looks
+from mu2_optax.sweep._report.settings import best_settings
+from mu2_optax.sweep._report.tables import count, divergence, meanings, table
 from mu2_optax.sweep._results.disk import write_atomically
 from mu2_optax.sweep._results.result import SweepResult, by_label
-
-# The colours of `COLORS` that are too dark for a dark page, lighter.
-_ON_DARK = {3: "#4da3dc", 4: "#e8e8e8", 7: "#a0a0a0"}
 
 
 def write_report(
@@ -31,9 +32,11 @@ def write_report(
 ) -> None:
     """Writes results as one HTML page that needs no network and no other file.
 
-    It has the picture (point at a value to see its rate and seed), the table, the measures with
-    what they mean, curves over steps for each metric that has them, the other metrics, what
-    diverged, and how it was run. It has dark colours where the reader's system has, and prints.
+    It has the picture (point at a value to see its rate and seed; a second chart where lines lie
+    on each other), the best setting of each optimizer as a line of Python, the table, the measures
+    with what they mean, curves over steps for each metric that has them, the other metrics, what
+    diverged, and how and when it was run. It has dark colours where the reader's system has, and
+    prints whole. A label has the same colour on every page and in every picture.
 
     Args:
       results: A result, a list of results with distinct labels, or a dict of them by label, over
@@ -42,7 +45,7 @@ def write_report(
       path: A file name that ends in ``.html``.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
       title: The page's title; "Sweep" if None.
-      command: The command that made the results, to be shown, or None.
+      command: The command that made the results, to be shown; that of ``result.info`` if None.
       initial: The metric before training, for the learning-rate sensitivity: a number, or the name
         of the metric that holds it. If None, the sensitivity is shown if ``metric`` is a curve.
       tolerance: How far from the best a plateau goes, in the metric's unit; if None, 0.02 for what
@@ -57,6 +60,27 @@ def write_report(
     """
     if Path(path).suffix != ".html":
         raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
+    labelled = checked(results)
+    way = metric_mode(metric, mode)
+    summary = summarize(labelled, metric, way, initial, tolerance)
+    looks = make_looks(styles(labelled))
+    name = title or "Sweep"
+    body = [
+        _header(by_label(results), metric, summary, name),
+        rates_figure(labelled, looks, metric, way, summary),
+        best_settings(labelled, looks, metric, way, summary),
+        table(labelled, looks, metric, summary),
+        meanings(metric, way, summary),
+        *curves(labelled, looks, metric, way, summary),
+        other_metrics(labelled, looks, metric),
+        divergence(labelled),
+        history(labelled, command),
+    ]
+    write_atomically(path, document(name, "\n".join(part for part in body if part), looks))
+
+
+def checked(results: Any) -> dict[str, SweepResult]:
+    """The results by label, if a page can be made of them."""
     labelled = over_rates(by_label(results))
     if not labelled:
         raise ValueError("there is nothing to report: `results` is empty.")
@@ -70,57 +94,7 @@ def write_report(
         raise ValueError(
             "write_report needs a learning rate above 0, got none; its axis is logarithmic."
         )
-    way = metric_mode(metric, mode)
-    summary = summarize(labelled, metric, way, initial, tolerance)
-    name = title or "Sweep"
-    body = [
-        _header(labelled, metric, summary, name),
-        rates_figure(labelled, metric, way),
-        table(labelled, metric, summary),
-        meanings(metric, way, summary),
-        *curves(labelled, metric, way, summary),
-        other_metrics(labelled, metric),
-        divergence(labelled),
-        history(labelled, command),
-    ]
-    write_atomically(path, _page(name, "\n".join(part for part in body if part)))
-
-
-def _page(title: str, body: str) -> str:
-    """The document around the body; nothing in it may be loaded from anywhere."""
-    here = files(__package__)
-    style = (here / "page.css").read_text("utf-8") + _colors()
-    script = (here / "page.js").read_text("utf-8")
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{escape(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-{body}
-<script>{script}</script>
-</body>
-</html>
-"""
-
-
-def _colors() -> str:
-    """The class of each style: a colour, and from the ninth on dashes."""
-    rules = [f".s{i}{{--c:{COLORS[i % len(COLORS)]}}}" for i in range(STYLES)]
-    for i in range(len(COLORS), STYLES):
-        dash, border = ("7 4", "dashed") if i < 2 * len(COLORS) else ("2 3", "dotted")
-        rules.append(f".s{i} polyline{{stroke-dasharray:{dash}}}.s{i}.key{{border-style:{border}}}")
-    dark = [
-        f".s{i}{{--c:{color}}}"
-        for first, color in _ON_DARK.items()
-        for i in range(first, STYLES, len(COLORS))
-    ]
-    return f"{''.join(rules)}@media screen and (prefers-color-scheme:dark){{{''.join(dark)}}}"
+    return labelled
 
 
 def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, title: str) -> str:
@@ -136,6 +110,7 @@ def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, t
         f"{finished} cells" if finished == total else f"{finished} of {total} cells finished",
         f"{diverged} diverged",
         *([f"{failed} failed"] if failed else []),
+        *filter(None, [run_facts(results.values()).get("date")]),
     ]
     return (
         f'<header><h1>{escape(title)}</h1><p class="facts">{" · ".join(facts)}</p>'
@@ -146,6 +121,17 @@ def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, t
 def _headline(metric: str, summary: Summary) -> str:
     """What the table says, in a sentence."""
     name = escape(in_words(metric))
+    told = [
+        f"<b>{escape(label)}</b>, which has no learning rate, reaches a {name} of "
+        f"{number_text(float(row.means[0]))}. "
+        for label, row in summary.rows.items()
+        if row.flat and isfinite(row.means[0])
+    ]
+    return "".join(told) + _plateaus(name, summary)
+
+
+def _plateaus(name: str, summary: Summary) -> str:
+    """How far the learning rate may be wrong."""
     if not summary.measured:
         return f"No measures of {name}: they need every cell finished, and rates above 0."
     reach = f"within {summary.reach} of the best {name}, {number_text(summary.best)}"

@@ -2,19 +2,20 @@
 
 A chart has no coordinates of its own: places are percentages of the plot's area, so that it grows
 and shrinks with the page while texts, dots and strokes keep their size. Lines, which SVG cannot
-give in percentages, are in a nested drawing that is stretched. What a chart looks like is up to the
-page's style sheet; what a dot stands for is in its title, which browsers show by themselves.
+give in percentages, are in a nested drawing that is stretched; each marker is in one of its own.
+What a chart looks like is up to the page's style sheet; what a marker stands for is in its title,
+which browsers show by themselves.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from math import ceil, floor, isfinite, log10
 
-from mu2_optax.sweep._analysis.metrics import COLORS, LINES
+from mu2_optax.sweep._report.looks import Look
 
 Point = tuple[float, float]
-STYLES = len(COLORS) * len(LINES)  # the style sheet has a class for each, s0, s1, ...
+_RING = "M-7 0a7 7 0 1 1 14 0a7 7 0 1 1-14 0z"
 
 
 @dataclass(frozen=True)
@@ -23,19 +24,21 @@ class Line:
 
     Attributes:
       label: Its name.
-      style: Its place among the styles: a colour, and from the ninth on dashes too.
+      look: Its look.
       mean: The line, in pieces: where a point is missing, a new piece begins.
       band: For each piece, the points along the lower edge and back along the upper one.
       dots: Single values, each with what it stands for.
       crosses: Where along the first axis there is no value, each with why.
+      rings: Points of the line to be told from the others, each with what it stands for.
     """
 
     label: str
-    style: int
+    look: Look
     mean: Sequence[Sequence[Point]]
     band: Sequence[Sequence[Point]] = ()
     dots: Sequence[tuple[Point, str]] = ()
     crosses: Sequence[tuple[float, str]] = ()
+    rings: Sequence[tuple[Point, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,14 @@ def decades(low: float, high: float) -> list[float]:
 
 
 def chart(
-    lines: Sequence[Line], x: Axis, y: Axis, xlabel: str, ylabel: str, *, crosses_on_top: bool
+    lines: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    xlabel: str,
+    ylabel: str,
+    *,
+    crosses_on_top: bool,
+    cut: bool = False,
 ) -> str:
     """A chart.
 
@@ -112,11 +122,24 @@ def chart(
       xlabel: The name of the horizontal axis.
       ylabel: The name of the vertical axis.
       crosses_on_top: Whether crosses are at the upper edge.
+      cut: Whether what lies beyond the vertical scale is cut off; the crosses then are too.
 
     Returns:
       An ``<svg>`` element.
     """
     shown = lines[::-1]
+    if cut:
+        shown = [
+            replace(
+                line,
+                crosses=(),
+                dots=[dot for dot in line.dots if y.low <= dot[0][1] <= y.high],
+                rings=[ring for ring in line.rings if y.low <= ring[0][1] <= y.high],
+            )
+            for line in shown
+        ]
+        lines = shown[::-1]
+    edge = "hidden" if cut else "visible"
     drawn = "".join(_stretched(line, x, y) for line in shown)
     crosses = _crosses(lines, x, 0.0 if crosses_on_top else 100.0)
     dots = "".join(_group(line, _dots(line, x, y) + crosses[line.label]) for line in shown)
@@ -124,31 +147,38 @@ def chart(
         f'<svg class="chart" role="group" tabindex="0" aria-label="{escape(ylabel)} against '
         f'{escape(xlabel)}; arrow keys go from value to value">'
         f'{_grid(x, y)}<svg viewBox="0 0 100 100" preserveAspectRatio="none" width="100%" '
-        f'height="100%" overflow="visible" aria-hidden="true">{drawn}</svg>{dots}'
+        f'height="100%" overflow="{edge}" aria-hidden="true">{drawn}</svg>{dots}'
         f'<text class="name" x="50%" y="100%" dy="38">{escape(xlabel)}</text></svg>'
     )
 
 
 def _group(line: Line, inside: str) -> str:
-    return f'<g class="line s{line.style}" data-label="{escape(line.label)}">{inside}</g>'
+    return f'<g class="line {line.look.name}" data-label="{escape(line.label)}">{inside}</g>'
 
 
 def _stretched(line: Line, x: Axis, y: Axis) -> str:
     """The band and the line, in the coordinates of the stretched drawing."""
 
     def places(points: Sequence[Point]) -> str:
-        return " ".join(f"{x(a):.2f},{100 - y(b):.2f}" for a, b in points)
+        return " ".join(f"{x(a):.2f},{100 - _near(y(b)):.2f}" for a, b in points)
 
     band = "".join(f'<polygon points="{places(edge)}"/>' for edge in line.band if len(edge) > 2)
     mean = "".join(f'<polyline points="{places(part)}"/>' for part in line.mean if len(part) > 1)
     return _group(line, band + mean)
 
 
+def _near(height: float) -> float:
+    """A height in percent, or as far outside as a browser can be asked to draw."""
+    return max(-1e6, min(height, 1e6))
+
+
 def _dots(line: Line, x: Axis, y: Axis) -> str:
+    marked = [("dot", line.look.marker, dot) for dot in line.dots]
+    marked += [("ring", _RING, ring) for ring in line.rings]
     return "".join(
-        f'<circle cx="{x(a):.2f}%" cy="{100 - y(b):.2f}%" r="2.5"><title>{escape(text)}</title>'
-        "</circle>"
-        for (a, b), text in line.dots
+        f'<svg class="at" x="{x(a):.2f}%" y="{100 - y(b):.2f}%"><path class="{kind}" '
+        f'd="{path}"><title>{escape(text)}</title></path></svg>'
+        for kind, path, ((a, b), text) in marked
         if isfinite(b)
     )
 

@@ -1,38 +1,60 @@
-"""The tables of a report: values and measures, what diverged, how it was run."""
+"""The tables of a report: values and measures, and what diverged."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words
+from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words, is_flat
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text
-from mu2_optax.sweep._report.svg import STYLES
+from mu2_optax.sweep._report.looks import Look, Looks
 from mu2_optax.sweep._results.result import SweepResult
 
+ON_PAPER = 13  # columns of a table that fit
 
-def table(results: Mapping[str, SweepResult], metric: str, summary: Summary) -> str:
+
+def table(results: Mapping[str, SweepResult], looks: Looks, metric: str, summary: Summary) -> str:
     """The metric's mean at each rate and the measures; what is near the best is shaded."""
     measures = ["plateau", "ratio", *(["sensitivity"] if _has_sensitivity(summary) else [])]
     names = [rate_text(rate) for rate in summary.rates] + measures
-    heads = "".join(f'<th scope="col">{name}</th>' for name in names)
-    rows = "".join(
-        _row(style, label or in_words(metric), results[label], summary, label)
-        for style, label in enumerate(summary.rows)
-    )
+    rows = [
+        _row(looks[label], label or in_words(metric), results[label], summary, label)
+        for label in summary.rows
+    ]
     star = " ★: the widest plateau." if len(results) > 1 and summary.widest else ""
     rule = f" ({summary.rule})" if summary.rule else ""
     failed = any(row.failed.any() for row in summary.rows.values())
+    halved = any(row.stopped.any() for row in summary.rows.values())
+    stopped = "@27: stopped by halving, after 27 steps; " if halved else ""
     return (
         f"<h2>{escape(as_heading(metric))} at each learning rate</h2>"
-        f'<div class="scroll"><table><thead><tr><th></th>{heads}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f"{wide_table(names, rows)}"
         f'<p class="facts">Means over seeds. <span class="near">Shaded</span>: within '
         f"{summary.reach} of the table's best{rule}; div: a seed diverged; "
-        f"{'err: a seed failed; ' if failed else ''}--: not finished.{star}</p>"
+        f"{'err: a seed failed; ' if failed else ''}{stopped}--: not finished.{star}</p>"
     )
+
+
+def wide_table(names: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """A table that scrolls on a screen, and on paper goes on below itself.
+
+    Args:
+      names: The columns' names.
+      rows: The head of each row, with its ``<tr>``, and the cells.
+    """
+
+    def part(start: int, stop: int) -> str:
+        heads = "".join(f'<th scope="col">{name}</th>' for name in names[start:stop])
+        body = "".join(f"{head}{''.join(cells[start:stop])}</tr>" for head, cells in rows)
+        return f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+    whole = f'<div class="scroll">{part(0, len(names))}</div>'
+    if len(names) <= ON_PAPER:
+        return whole
+    parts = "".join(part(i, i + ON_PAPER) for i in range(0, len(names), ON_PAPER))
+    return f'<div class="unprinted">{whole}</div><div class="printed">{parts}</div>'
 
 
 def meanings(metric: str, mode: Mode, summary: Summary) -> str:
@@ -75,12 +97,12 @@ def divergence(results: Mapping[str, SweepResult]) -> str:
                 why = result.errors.get((i, j)) or f"not finite: {names}"
                 seeds.setdefault(why, []).append(str(result.seeds[j]))
             for why, own in seeds.items():
-                rate = rate_text(result.learning_rates[i])
+                rate = "none" if is_flat(result) else rate_text(result.learning_rates[i])
                 rates.setdefault((", ".join(own), why), []).append(rate)
         for (listed, why), where in rates.items():
             rows += (
                 f'<tr><th scope="row">{escape(label)}</th>'
-                f'<td class="figure">{", ".join(where)}</td>'
+                f'<td class="figure">{", ".join(dict.fromkeys(where))}</td>'
                 f"<td>{listed}</td><td>{escape(why)}</td></tr>"
             )
     if not rows:
@@ -90,40 +112,6 @@ def divergence(results: Mapping[str, SweepResult]) -> str:
         '<th scope="col">learning rate</th><th scope="col">seeds</th><th scope="col">why</th></tr>'
         "</thead>"
         f"<tbody>{rows}</tbody></table></div>"
-    )
-
-
-def history(results: Mapping[str, SweepResult], command: str | None) -> str:
-    """The command, the versions, the machine and the time."""
-    infos = [result.info for result in results.values()]
-    said = f"<pre>{escape(command)}</pre>" if command else ""
-    facts = {
-        "versions": _distinct(
-            ", ".join(
-                f"{name} {version}"
-                for name, version in (info.get("versions") or {"jax": info.get("jax")}).items()
-                if version
-            )
-            for info in infos
-        ),
-        "machine": _distinct(_machine(info.get("machine") or {}) for info in infos),
-        "context": _distinct(
-            ", ".join(f"{k} = {v}" for k, v in (info.get("context") or {}).items())
-            for info in infos
-        ),
-    }
-    listed = "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items() if v)
-    rows = "".join(
-        f'<tr><th scope="row">{escape(label or "sweep")}</th>'
-        f"<td>{escape(str(result.info.get('strategy', '--')))}</td>"
-        f"<td>{_seconds(result.info.get('compile_seconds'))}</td>"
-        f"<td>{_seconds(result.info.get('run_seconds'))}</td></tr>"
-        for label, result in results.items()
-    )
-    return (
-        f'<h2>How it was run</h2>{said}<dl>{listed}</dl><div class="scroll"><table><thead><tr>'
-        '<th></th><th scope="col">strategy</th><th scope="col">compiling</th>'
-        f'<th scope="col">running</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
 
 
@@ -141,23 +129,24 @@ def _has_sensitivity(summary: Summary) -> bool:
     return any(row.sensitivity is not None for row in summary.rows.values())
 
 
-def _row(style: int, name: str, result: SweepResult, summary: Summary, label: str) -> str:
+def _row(
+    look: Look, name: str, result: SweepResult, summary: Summary, label: str
+) -> tuple[str, list[str]]:
+    """The head of a result's row, and its cells."""
     row = summary.rows[label]
-    cells = ""
+    cells = []
     for mean, finished, text in zip(row.means.tolist(), row.finished, row.texts(), strict=True):
         near = abs(mean - summary.best) <= summary.tolerance * (1 + 1e-6)
         kind = "near" if near else "" if isfinite(mean) else "lost" if finished else "none"
-        cells += f'<td class="{kind}">{text}</td>'
+        cells.append(f'<td class="{kind}">{text}</td>')
     several = len(result.seeds) > 1
-    cells += _measured(row.plateau, "{:.1f}".format, several)
-    cells += _measured(row.stable, rate_text, several)
+    cells.append(_measured(row.plateau, "{:.1f}".format, several))
+    cells.append(_measured(row.stable, rate_text, several))
     if _has_sensitivity(summary):
-        cells += _measured(row.sensitivity, number_text, several)
+        cells.append(_measured(row.sensitivity, number_text, several))
     widest = ' class="widest"' if label in summary.widest and len(summary.rows) > 1 else ""
-    return (
-        f'<tr{widest}><th scope="row"><span class="key s{style % STYLES}"></span>'
-        f"{escape(name)}</th>{cells}</tr>"
-    )
+    free = '<span class="interval">no learning rate</span>' if row.flat else ""
+    return f'<tr{widest}><th scope="row">{look.key()}{escape(name)}{free}</th>', cells
 
 
 def _measured(measure: Any, text: Callable[[float], str], several: bool) -> str:
@@ -167,18 +156,3 @@ def _measured(measure: Any, text: Callable[[float], str], several: bool) -> str:
     low, high = (text(end) for end in measure.interval)
     interval = f'<span class="interval">{low} … {high}</span>' if several else ""
     return f"<td>{text(measure.value)}{interval}</td>"
-
-
-def _machine(machine: Mapping[str, Any]) -> str:
-    if not machine:
-        return ""
-    devices = f"{machine['devices']} × {machine['device']}"
-    return f"{machine['architecture']}, {count(machine['cores'], 'core')}, {devices}"
-
-
-def _seconds(value: Any) -> str:
-    return f"{value:.1f} s" if isinstance(value, int | float) else "--"
-
-
-def _distinct(texts: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(text for text in texts if text))

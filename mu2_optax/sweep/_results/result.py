@@ -23,7 +23,7 @@ class SweepResult:
       finished: Which cells were run, of shape (axes..., seeds).
       errors: The error of each cell that failed, by its index in ``finished``.
       label: What was swept, such as the optimizer's name; a line in a plot, a column in a CSV file.
-      info: How it was run: strategy, seconds, versions, machine, and the caller's ``context``.
+      info: How it was run: strategy, seconds, date, versions, machine, the caller's ``context``.
     """
 
     metrics: dict[str, npt.NDArray[Any]]

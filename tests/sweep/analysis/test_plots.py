@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from sweep.conftest import environment
 
 from mu2_optax.sweep import SweepResult, plot_curves, plot_sweep
-from mu2_optax.sweep._analysis.metrics import COLORS
+from mu2_optax.sweep._analysis.styles import MARKERS, styles
 
 
 def result(label, losses, steps=None):
@@ -167,9 +167,24 @@ def test_curves_of_what_is_better_high_have_no_log_axis():
 
 def test_more_lines_than_colours_can_still_be_told_apart():
     axes = panel()
-    plot_sweep([result(str(i), [[i + 1.0]]) for i in range(2 * len(COLORS))], "loss", axes=axes)
-    styles = {(line.get_color(), line.get_linestyle()) for line in axes.get_lines()}
-    assert len(styles) == 2 * len(COLORS)
+    plot_sweep([result(str(i), [[i + 1.0]]) for i in range(40)], "loss", axes=axes)
+    looks = {
+        (line.get_color(), line._unscaled_dash_pattern, line.get_marker())
+        for line in axes.get_lines()
+    }
+    assert len(looks) == 40
+
+
+def test_an_optimizer_has_its_colour_and_marker_in_every_picture():
+    runs = [result(name, [[1, 3], [4, 6]], steps=3) for name in ("adam", "of mine", "sgd")]
+    for drawn in (runs, runs[1:], runs[::-1]):
+        axes, curves = panel(), panel()
+        plot_sweep(drawn, "loss", axes=axes)
+        plot_curves(drawn, "curve", axes=curves, learning_rate=1)
+        for line, curve in zip(axes.get_lines(), curves.get_lines(), strict=True):
+            look = styles([line.get_label()])[line.get_label()]
+            assert (line.get_color(), line.get_marker()) == (look.color, MARKERS[look.marker][0])
+            assert curve.get_color() == look.color
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,14 @@ from mu2_optax.sweep._command.optimizers import (
     evaluated,
     make_optimizer,
 )
-from mu2_optax.sweep._command.tasks import TASKS, apply_cnn, init_cnn, make_train
+from mu2_optax.sweep._command.tasks import (
+    METRICS,
+    TASKS,
+    apply_cnn,
+    curve_steps,
+    init_cnn,
+    make_train,
+)
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -124,7 +131,12 @@ def test_every_optimizer_trains_and_stays_in_the_ball(optimizer, compiled_quickl
         return train(make_optimizer(optimizer, rate, Setting(LINEAR, projection, 60)), key)
 
     metrics = run(1.0 if optimizer == "prodigy" else 0.1, 3.0, jax.random.key(0))
-    assert set(metrics) == {"test_accuracy", "test_loss", "train_loss", "initial_loss"}
+    assert set(metrics) == set(METRICS)
+    curve = metrics["test_loss_curve"]  # before training and after every third step, on all images
+    assert curve.shape == (21,)
+    assert curve[0] == pytest.approx(np.log(10), rel=1e-5)
+    assert curve[-1] == pytest.approx(metrics["test_loss"], rel=1e-5)
+    assert (curve[1:] < curve[0]).mean() > 0.5
     assert metrics["initial_loss"] == pytest.approx(np.log(10), rel=1e-5)  # a float32 mean
     assert metrics["train_loss"] < metrics["initial_loss"] - 0.3
     if in_ball:
@@ -200,6 +212,16 @@ def test_the_extra_sgd_of_a_sweep_steps_by_the_rate_alone():
         updates, state = tx.update(jnp.ones(()), state, params, grad_fn=constant, batch=())
         params = optax.apply_updates(params, updates)
     assert params == pytest.approx(0.7)
+
+
+def test_the_curve_leaves_the_last_params_as_they_were():
+    """A run of 7 steps has 7 stretches of one step, a run of 23 steps a single one."""
+    for steps, points in ((7, 8), (23, 2), (46, 3)):
+        assert len(curve_steps(steps)) == points
+        assert curve_steps(steps)[-1] == steps
+    metrics = tiny(TASKS["digits"], steps=7)(make_optimizer("sgd", 0.1), jax.random.key(0))
+    longer = tiny(TASKS["digits"], steps=3)(make_optimizer("sgd", 0.1), jax.random.key(0))
+    np.testing.assert_allclose(metrics["test_loss_curve"][:4], longer["test_loss_curve"], rtol=1e-5)
 
 
 @pytest.mark.slow

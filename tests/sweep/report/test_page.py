@@ -26,6 +26,12 @@ def result(label, values, *, metric="test_accuracy", curve=False, errors=None, *
     )
 
 
+def without_rate(label, value, **info):
+    """An optimizer that has no learning rate."""
+    metrics = {"test_accuracy": value + np.array([0.0, 0.01, 0.02])}
+    return SweepResult(metrics, {}, np.array([0, 1, 7]), np.ones(3, bool), {}, label, info)
+
+
 def results():
     return {
         "flat": result("flat", [0.7, 0.9, 0.9, 0.9, 0.9], curve=True),
@@ -69,8 +75,8 @@ def report(tmp_path, of=None, metric="test_accuracy", **options):
 
 def test_every_finite_cell_is_a_dot_that_says_its_rate_seed_and_value(tmp_path):
     text = report(tmp_path)
-    first = text[: text.index("</figure>")]
-    told = re.findall(r"<circle [^>]*><title>([^<]*)</title>", first)
+    first = text[: text.index('<div class="plot zoom">')]
+    told = re.findall(r'<path class="dot"[^>]*><title>([^<]*)</title>', first)
     assert len(told) == 5 * 3 + 3 * 3
     assert "flat\nlearning rate 0.1, seed 7\ntest accuracy 0.92" in told
     assert "steep\nlearning rate 1, seed 0\ntest accuracy 0.91" in told
@@ -82,8 +88,8 @@ def test_every_finite_cell_is_a_dot_that_says_its_rate_seed_and_value(tmp_path):
 
 
 def test_dots_are_where_their_values_are(tmp_path):
-    dots = Page(report(tmp_path, {"flat": results()["flat"]})).all("circle")
-    places = [(float(d["cx"][:-1]), float(d["cy"][:-1])) for d in dots[:15]]
+    dots = Page(report(tmp_path, {"flat": results()["flat"]})).all("svg", "at")
+    places = [(float(d["x"][:-1]), float(d["y"][:-1])) for d in dots[:15]]
     columns = sorted({x for x, _ in places})
     np.testing.assert_allclose(np.diff(columns), np.diff(columns)[0], atol=0.02)  # decades
     heights = [y for _, y in places[:3]]  # seeds 0, 1, 7 at the lowest rate, downwards from the top
@@ -123,6 +129,85 @@ def test_curves_are_drawn_at_the_best_rate_and_at_every_other(tmp_path):
     assert not Page(report(tmp_path, {"a": result("a", [1.0] * 5)})).all("select")
 
 
+def test_curves_are_drawn_at_the_steps_that_are_known(tmp_path):
+    steps = {"curve_steps": list(range(0, 500, 10))}
+    text = report(tmp_path, result("a", [0.5] * 5, curve=True, **steps))
+    assert "a\nlearning rate 0.01, step 490\nmean train loss 0.49" in text
+    assert "step, as recorded" not in text
+    others = report(tmp_path, result("a", [0.5] * 5, curve=True, curve_steps=[1, 2]))
+    assert "step, as recorded" in others  # not those of this curve
+
+
+def test_what_lies_on_each_other_near_the_best_is_drawn_again_enlarged(tmp_path):
+    low = result("c", [0.1, 0.2, 0.3, 0.4, 0.5])
+    text = report(tmp_path, results() | {"c": low})
+    figure = text[: text.index("</figure>")]
+    (zoom,) = re.findall(r'<div class="plot zoom">.*?</div>', figure, re.DOTALL)
+    told = re.findall(r'<path class="dot"[^>]*><title>([^\n]*)', zoom)
+    assert told.count("flat") == 4 * 3  # three times 0.02 below the best, 0.92
+    assert told.count("steep") == 3
+    assert told.count("c") == 0
+    assert 'overflow="hidden"' in zoom  # the lines leave the chart at its edge
+    assert "×" not in zoom
+    places = [float(y) for y in re.findall(r'class="at" x="[^"]*" y="([^"]*)%"', zoom)]
+    # From the best seed, 0.93, to three times 0.02 below the best mean, 0.92, with margins of 3 %.
+    assert max(places) == pytest.approx(
+        100 * (0.03 + (0.93 - 0.90) / (0.93 - 0.86)) / 1.06, abs=0.1
+    )
+    assert min(places) == pytest.approx(100 * 0.03 / 1.06, abs=0.1)
+
+
+def test_a_picture_that_shows_all_of_it_is_drawn_once(tmp_path):
+    alone = {"steep": results()["steep"]}
+    assert "plot zoom" not in report(tmp_path, alone).partition("</figure>")[0]
+    close = {name: result(name, [0.9, 0.91, 0.9, 0.91, 0.9]) for name in "ab"}
+    assert "plot zoom" not in report(tmp_path, close)
+
+
+def test_the_best_setting_is_a_line_of_python(tmp_path):
+    known = result("steep", [0.5, 0.8, 0.91, np.nan, np.nan], python="optax.sgd({learning_rate})")
+    free = without_rate("free", 0.9, python="mu2_optax.mu2_auto()")
+    own = result("of\nmy own", [0.9, 0.5, 0.5, 0.5, 0.5])
+    lost = result("lost", [np.nan] * 5, python="optax.adam({learning_rate})")
+    text = report(tmp_path, [known, free, own, lost])
+    lines = re.findall(r'<pre class="copied"><code>([^<]*)</code></pre>', text)
+    assert lines == ["optax.sgd(1.0)", "mu2_optax.mu2_auto()", "learning_rate = 0.01  # of my own"]
+    for line in lines[2:]:
+        compile(line, "report", "exec")
+    words = " ".join(" ".join(Page(text).texts).split())
+    assert "steep test accuracy .920 at 1 optax" in words
+    assert "free test accuracy .910 without a learning rate" in words
+    assert "free , which has no learning rate, reaches a test accuracy of .910." in words
+    assert "48 cells" in words  # three are without a rate, though their line goes over all rates
+    low = report(tmp_path, [known], mode="min")
+    assert "optax.sgd(0.01)" in low
+
+
+def test_the_published_default_has_a_ring_and_its_value_stands_beside_the_best(tmp_path):
+    text = report(tmp_path, [result("a", [0.5, 0.8, 0.91, 0.1, 0.1], untouched=0.1)])
+    (told,) = re.findall(r'<path class="ring"[^>]*><title>([^<]*)</title>', text)
+    assert told == "a\nlearning rate 0.1, the published default\nmean test accuracy 0.81"
+    assert "test accuracy .920 at 1; .810 at the published default, 0.1" in text
+    assert "A ring is around" in text
+    assert "A ring is around" not in report(tmp_path)
+
+
+def test_a_table_too_wide_for_paper_goes_on_below_itself(tmp_path):
+    assert not Page(report(tmp_path)).all("div", "unprinted")
+    rates = np.geomspace(1e-4, 1e4, 30)
+    values = np.linspace(0.1, 0.9, 30)[:, None] + np.zeros(3)
+    wide = SweepResult({"test_accuracy": values}, {"learning_rate": rates}, np.arange(3),
+                       np.ones((30, 3), bool), label="a")  # fmt: skip
+    text = report(tmp_path, wide)
+    printed = re.search(r'<div class="printed">(.*?)</div>', text)[1]
+    tables = printed.split("</table>")[:-1]
+    assert len(tables) == 3
+    assert all(table.count('scope="row"') == 1 for table in tables)
+    assert max(table.count('scope="col"') for table in tables) <= 13
+    screen = re.search(r'<div class="unprinted"><div class="scroll">(.*?)</div>', text)[1]
+    assert re.findall("<td.*?</td>", printed) == re.findall("<td.*?</td>", screen)
+
+
 def test_what_diverged_and_why(tmp_path):
     failed = {(4, j): "ValueError: no luck" for j in range(3)}
     page = Page(report(tmp_path, {"a": result("a", [0.5] * 4 + [np.nan], errors=failed)}))
@@ -136,10 +221,27 @@ def test_how_it_was_run(tmp_path):
     machine = {"architecture": "x86_64", "cores": 2, "device": "cpu", "devices": 1}
     run = {"strategy": "vmap", "compile_seconds": 1.25, "run_seconds": 30.0, "machine": machine,
            "versions": {"jax": "0.10"}, "context": {"radius": 3.0}}  # fmt: skip
+    run["date"] = "2026-02-03T04:05:06+00:00"
     page = Page(report(tmp_path, result("a", [0.5] * 5, **run), command="mu2-sweep --lrs '1,2'"))
+    assert "2026-02-03 04:05 UTC" in page.texts
+    assert any(text.endswith("0 diverged · 2026-02-03 04:05 UTC") for text in page.texts)
     for text in ("mu2-sweep --lrs '1,2'", "jax 0.10", "x86_64, 2 cores, 1 × cpu", "radius = 3.0",
                  "vmap", "1.2 s", "30.0 s"):  # fmt: skip
         assert text in page.texts
+    later = result("b", [0.5] * 5, date="2026-02-05T00:00:00+00:00", command="mu2-sweep again")
+    page = Page(report(tmp_path, [result("a", [0.5] * 5, **run), later]))
+    assert {"2026-02-03 to 2026-02-05", "mu2-sweep again"} <= set(page.texts)
+
+
+def test_a_label_looks_the_same_on_every_page(tmp_path):
+    def look(text, label):
+        name = re.search(rf'<g class="line (s\d+)" data-label="{label}">', text)[1]
+        light, dark = re.findall(rf"\.{name}\{{(.*?)\}}", text)
+        return light, dark
+
+    alone, among = report(tmp_path, {"flat": results()["flat"]}), report(tmp_path)
+    assert look(alone, "flat") == look(among, "flat")
+    assert look(among, "flat") != look(among, "steep")
 
 
 def test_names_are_text_whatever_they_hold(tmp_path):
@@ -294,7 +396,7 @@ def test_in_a_browser_it_opens_from_disk_and_says_what_is_under_the_mouse(tmp_pa
         tab.open(page)
         assert tab.run("document.title") == NASTY
         assert tab.run(SHOWN) == ""
-        x, y = tab.run(PLACE.format(".line[data-label=flat] circle", 7))
+        x, y = tab.run(PLACE.format(".line[data-label=flat] .dot", 7))
         tab.move(x + 2, y)
         assert tab.run(SHOWN) == "flat\nlearning rate 1, seed 1\ntest accuracy 0.91"
         assert tab.run("getComputedStyle(document.querySelector('.tip')).display") != "none"
@@ -303,6 +405,9 @@ def test_in_a_browser_it_opens_from_disk_and_says_what_is_under_the_mouse(tmp_pa
         assert tab.run(SHOWN).endswith("diverged")
         tab.move(5, 5)
         assert tab.run(SHOWN) == ""
+        tab.run("document.querySelector('.copied button').click()")
+        assert tab.run("document.querySelector('.copied button').textContent") in (
+            "copy", "copied", "selected")  # fmt: skip
         # The keyboard goes from value to value; a name hides its line; a rate chooses the curves.
         tab.run("document.querySelector('.chart').focus()")
         tab.press("ArrowRight")
@@ -311,7 +416,7 @@ def test_in_a_browser_it_opens_from_disk_and_says_what_is_under_the_mouse(tmp_pa
         hidden = (
             "[...document.querySelectorAll('figure')].map(f => f.querySelectorAll('.off').length)"
         )
-        assert tab.run(hidden)[0] == 2  # the line and its dots
+        assert tab.run(hidden)[0] == 4  # the line and its dots, in the whole and enlarged
         assert sum(tab.run(hidden)[1:]) == 0
         tab.run("""(() => { const s = document.querySelector('select'); s.value = '3';
                    s.dispatchEvent(new Event('change')); })()""")
@@ -323,7 +428,11 @@ def test_in_a_browser_it_opens_from_disk_and_says_what_is_under_the_mouse(tmp_pa
 @pytest.mark.slow
 @needs_browser
 def test_in_a_browser_it_fits_a_phone_is_dark_at_night_and_prints_in_light_colours(tmp_path):
-    report(tmp_path)
+    swept = results()
+    swept["a" * 50] = result("a" * 50, [0.9] * 5, python=f"optax.sgd({'1' * 90})")
+    for one in swept.values():
+        one.metrics["test_loss"] = one.metrics["test_accuracy"]
+    report(tmp_path, swept, command="mu2-sweep " + "x" * 200)
     page = tmp_path / "report.html"
     ground = "getComputedStyle(document.body).backgroundColor"
     with browser.Browser() as tab:
@@ -341,4 +450,9 @@ def test_in_a_browser_it_fits_a_phone_is_dark_at_night_and_prints_in_light_colou
         tab.call("Emulation.setEmulatedMedia", media="print",
                  features=[{"name": "prefers-color-scheme", "value": "dark"}])  # fmt: skip
         assert tab.run(ground) == light
+        # On paper everything is there: what is folded away, and the curves at every rate.
+        tall = "[...document.querySelectorAll({!r})].map(e => e.getBoundingClientRect().height)"
+        assert min(tab.run(tall.format("details .chart"))) > 100
+        assert min(tab.run(tall.format(".switched .chart"))) > 100
+        assert max(tab.run(tall.format("select, .copied button"))) == 0
         assert tab.problems == []

@@ -1,0 +1,125 @@
+"""How a line looks: each label has its colour, in every picture and on every page.
+
+A label's colour depends on nothing but the label. Its dashes and its marker do too, unless another
+line of the same picture has that colour: then they are the next ones, so that no two lines look
+alike. Nothing here needs Matplotlib.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a line looks.
+
+    Attributes:
+      color: Its colour on a light ground.
+      on_dark: Its colour on a dark ground.
+      dash: Lengths of dashes and gaps, in widths of the line; a solid line if empty.
+      marker: The place of its marker in `MARKERS`.
+      hollow: Whether its markers are outlines.
+    """
+
+    color: str
+    on_dark: str
+    dash: tuple[float, ...] = ()
+    marker: int = 0
+    hollow: bool = False
+
+
+# The first seven are Okabe and Ito's, which people with any colour vision can tell apart; the
+# others are as far from them and from one another as there was room for, and so are those on dark.
+COLORS = (
+    ("#d55e00", "#cf630d"),
+    ("#cc79a7", "#b167ab"),
+    ("#009e73", "#009342"),
+    ("#0072b2", "#3991b7"),
+    ("#000000", "#ebebeb"),
+    ("#56b4e9", "#48d7fe"),
+    ("#e69f00", "#fab72a"),
+    ("#de297b", "#fda9b5"),
+    ("#57288f", "#e573ff"),
+    ("#6180fe", "#7472f4"),
+    ("#26541c", "#88fca4"),
+    ("#907d5e", "#ada052"),
+    ("#8a0700", "#f94173"),
+)
+# The labels that have a colour to themselves, each with the number of its dashes and marker. The
+# first of either group is solid.
+_GROUPS = (
+    ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum"),
+    ("adam",),
+    ("mu2_auto", "mu2_auto_spectral", "adamw_cosine", "schedule_free_adamw", "prodigy", "muon"),
+)
+_KNOWN = {name: 6 * i + j for i, group in enumerate(_GROUPS) for j, name in enumerate(group)}
+DASHES: tuple[tuple[float, ...], ...] = (
+    (),
+    (4.0, 1.6),
+    (1.2, 1.4),
+    (5.0, 1.4, 1.2, 1.4),
+    (8.0, 2.0),
+    (5.0, 1.4, 1.2, 1.4, 1.2, 1.4),
+)
+# Each marker by its name in Matplotlib, and as the path of an SVG drawing around (0, 0).
+MARKERS = (
+    ("o", "M-3 0a3 3 0 1 1 6 0a3 3 0 1 1-6 0z"),
+    ("s", "M-2.7-2.7h5.4v5.4h-5.4z"),
+    ("^", "M0-3.6l3.6 6.2h-7.2z"),
+    ("D", "M0-3.8l3.8 3.8l-3.8 3.8l-3.8-3.8z"),
+    ("v", "M0 3.6l3.6-6.2h-7.2z"),
+    ("P", "M-1.2-3.6h2.4v2.4h2.4v2.4h-2.4v2.4h-2.4v-2.4h-2.4v-2.4h2.4z"),
+    ("X", "M0-1.5l1.9-1.9l1.5 1.5l-1.9 1.9l1.9 1.9l-1.5 1.5l-1.9-1.9l-1.9 1.9l-1.5-1.5l1.9-1.9"
+          "l-1.9-1.9l1.5-1.5z"),
+    ("*", "M0-4.4l1.1 3h3.2l-2.5 2l.9 3.1l-2.7-1.8l-2.7 1.8l.9-3.1l-2.5-2h3.2z"),
+    ("<", "M-3.6 0l6.2 3.6v-7.2z"),
+    (">", "M3.6 0l-6.2 3.6v-7.2z"),
+    ("p", "M0-3.6l3.5 2.5l-1.3 4.1h-4.4l-1.3-4.1z"),
+)  # fmt: skip
+
+
+def styles(labels: Iterable[str]) -> dict[str, Style]:
+    """The look of each of the labels of one picture.
+
+    Examples:
+      >>> alone, among = styles(["sgd"]), styles(["adam", "of my own", "sgd"])
+      >>> alone["sgd"] == among["sgd"]
+      True
+    """
+    found: dict[str, Style] = {}
+    for label in labels:
+        color, number = _place(label)
+        own = [_style(color, number + i) for i in range(len(DASHES) * len(MARKERS))]
+        taken = [style for style in found.values() if style.color == own[0].color]
+        free = [style for style in own if style not in taken]
+        told_apart = (s for s in free if s.dash not in {other.dash for other in taken})
+        found[label] = next(told_apart, (free or own)[0])
+    return found
+
+
+def in_order(count: int) -> list[Style]:
+    """Looks for lines that are no optimizers, such as learning rates."""
+    return [_style(i % len(COLORS), i) for i in range(count)]
+
+
+def of_two_runs(labels: Sequence[str]) -> tuple[dict[str, Style], dict[str, Style]]:
+    """The looks of a first and a second run of the same labels: solid, and dashed and hollow."""
+    first = {label: replace(style, dash=()) for label, style in styles(labels).items()}
+    second = {label: replace(s, dash=DASHES[1], hollow=True) for label, s in first.items()}
+    return first, second
+
+
+def _place(label: str) -> tuple[int, int]:
+    """The colour of a label, and where among dashes and markers to begin."""
+    name = re.sub(r"[^a-z0-9]+", "_", label.lower().replace("μ²", "mu2")).strip("_")
+    if name in _KNOWN:
+        return list(_KNOWN).index(name), _KNOWN[name]
+    return crc32(label.encode()) % len(COLORS), crc32(label.encode()) // len(COLORS)
+
+
+def _style(color: int, number: int) -> Style:
+    """A colour with one of the pairs of dashes and marker."""
+    dash, marker = DASHES[number % len(DASHES)], number % len(MARKERS)
+    return Style(*COLORS[color], dash, marker)
