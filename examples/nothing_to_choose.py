@@ -1,12 +1,12 @@
 """A network trained with nothing to choose: no learning rate, no schedule, no momenta.
 
-    python -m examples.nothing_to_choose                  # digits, no download; 12 s
-    python -m examples.nothing_to_choose --data mnist     # one epoch; 16 s
+    python -m examples.nothing_to_choose                  # digits, no download
+    python -m examples.nothing_to_choose --data mnist     # one epoch
 
-Measured on a busy 2-core x86-64 CPU, no GPU, where most of the time is compiling: test accuracy
-0.9833 after 10 epochs of digits, and 0.9725 after one epoch of MNIST. This is an ordinary training
-loop of Flax NNX with ``mu2_auto()`` in the place of ``optax.adam(1e-3)``; one line is new, which
-takes the model at the average to be evaluated.
+Measured on a 2-core x86-64 CPU, no GPU: test accuracy 0.9889 after 10 epochs of digits. This is an
+ordinary training loop of JAX and Optax with ``mu2_auto()`` in the place of ``optax.adam(1e-3)``; one
+line is new, which takes the average to be evaluated. It needs the extra ``sweep`` alone, for the
+digits.
 """
 
 import argparse
@@ -17,48 +17,51 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import nnx
 
 import mu2_optax
-import mu2_optax.nnx
 from examples import data as datasets
 from examples.option_types import positive_int
 
 
-class MLP(nnx.Module):
+def init(key, pixels):
     """Pixels – 128 – ReLU – 128 – ReLU – 10."""
-
-    def __init__(self, pixels: int, *, rngs: nnx.Rngs):
-        self.hidden1 = nnx.Linear(pixels, 128, rngs=rngs)
-        self.hidden2 = nnx.Linear(128, 128, rngs=rngs)
-        self.logits = nnx.Linear(128, 10, rngs=rngs)
-
-    def __call__(self, images: jax.Array) -> jax.Array:
-        """Logits of images (count, ...)."""
-        x = images.reshape(len(images), -1)
-        x = nnx.relu(self.hidden1(x))
-        x = nnx.relu(self.hidden2(x))
-        return self.logits(x)
+    sizes = (pixels, 128, 128, 10)
+    return [
+        {"w": jax.random.normal(k, (n, m)) * (2 / n) ** 0.5, "b": jnp.zeros(m)}
+        for k, n, m in zip(jax.random.split(key, 3), sizes[:-1], sizes[1:], strict=True)
+    ]
 
 
-def loss_fn(model: MLP, batch: tuple[jax.Array, jax.Array]) -> jax.Array:
+def logits_of(params, images):
+    """Logits of images (count, ...)."""
+    x = images.reshape(len(images), -1)
+    for layer in params[:-1]:
+        x = jax.nn.relu(x @ layer["w"] + layer["b"])
+    return x @ params[-1]["w"] + params[-1]["b"]
+
+
+def loss_fn(params, batch):
     """Mean cross-entropy."""
     images, labels = batch
-    return optax.softmax_cross_entropy_with_integer_labels(model(images), labels).mean()
+    logits = logits_of(params, images)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
-@nnx.jit
-def train_step(model, optimizer, batch):
+tx = mu2_optax.mu2_auto()
+
+
+@jax.jit
+def train_step(params, state, batch):
     """One step, as with any optimizer."""
-    loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
-    optimizer.update(model, grads)
-    return loss
+    loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+    updates, state = tx.update(grads, state, params)
+    return optax.apply_updates(params, updates), state, loss
 
 
-@nnx.jit
-def accuracy(model, images, labels):
+@jax.jit
+def accuracy(params, images, labels):
     """The share of images that are classified correctly."""
-    return (model(images).argmax(axis=-1) == labels).mean()
+    return (logits_of(params, images).argmax(axis=-1) == labels).mean()
 
 
 def parse_arguments():
@@ -82,8 +85,8 @@ def main():
         parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
 
     start = time.perf_counter()
-    model = MLP(data.train_x[0].size, rngs=nnx.Rngs(args.seed))
-    optimizer = nnx.Optimizer(model, mu2_optax.mu2_auto(), wrt=nnx.Param)
+    params = init(jax.random.key(args.seed), data.train_x[0].size)
+    state = tx.init(params)
 
     rng = np.random.default_rng(args.seed)
     per_epoch = len(data.train_x) // args.batch
@@ -92,12 +95,12 @@ def main():
         order = rng.permutation(len(data.train_x))[: per_epoch * args.batch]
         for rows in order.reshape(per_epoch, args.batch):
             batch = (jnp.asarray(data.train_x[rows]), jnp.asarray(data.train_y[rows]))
-            loss = train_step(model, optimizer, batch)
-        rate = float(mu2_optax.found_rate(optimizer))
+            params, state, loss = train_step(params, state, batch)
+        rate = float(mu2_optax.found_rate(state))
         shown = f"epoch {epoch} of {epochs}: loss {float(loss):.4f}, learning rate found {rate:.2g}"
         print(shown, file=sys.stderr)
 
-    average = mu2_optax.nnx.eval_model(model, optimizer)
+    average = mu2_optax.eval_params(state, params)
     share = float(accuracy(average, jnp.asarray(data.test_x), jnp.asarray(data.test_y)))
     seconds = time.perf_counter() - start
     print(f"test accuracy: {share:.4f}  learning rate found: {rate:.2g}  ({seconds:.0f} s)")

@@ -81,6 +81,11 @@ def a_sweep_is_drawn_and_goes_on_from_its_journal(scope):
     rates = [0.01, 0.1, 1.0]
     again = scope["sweep"](never, rates, seeds=3, strategy="python", resume="run.jsonl")
     np.testing.assert_array_equal(again.metrics["loss"], done.metrics["loss"])
+    told = scope["found"].info["halving"]
+    assert told["share"] == 0.25
+    assert len(told["stopped"]) == 7
+    assert [len(curve) for curve in scope["curves"].values()] == [50] * 4
+    np.testing.assert_allclose(scope["curves"][0.5, 1][49], 0.5 * 0.25**50, rtol=1e-5)
 
 
 CLAIMS = {

@@ -51,6 +51,13 @@ def test_a_network_with_nothing_to_choose_learns_digits(monkeypatch, capsys):
     assert "loss" in shown.err  # progress
 
 
+@pytest.mark.slow
+def test_the_first_example_needs_what_the_readme_installs_and_no_more():
+    missing = "import sys; sys.modules |= dict.fromkeys(('flax', 'tqdm', 'pooch', 'orbax'));"
+    script = f"{missing} import examples.nothing_to_choose"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=300)
+
+
 def test_a_network_with_nothing_to_choose_takes_mnist_images(tmp_path, monkeypatch, capsys):
     write(tmp_path, mnist_files())
     options = ("--data", "mnist", "--data-dir", tmp_path, "--batch", 5)
