@@ -22,6 +22,7 @@ from mu2_optax.sweep._engine import SweepInterrupted as SweepInterrupted
 from mu2_optax.sweep._engine import sweep as sweep
 from mu2_optax.sweep._halving import halving as halving
 from mu2_optax.sweep._remote.executor import ExecutorError as ExecutorError
+from mu2_optax.sweep._report.comparison import write_comparison as write_comparison
 from mu2_optax.sweep._report.page import write_report as write_report
 from mu2_optax.sweep._results.cells import merge as merge
 from mu2_optax.sweep._results.files import load_results as load_results

@@ -26,6 +26,7 @@ from mu2_optax.sweep import (
 )
 from mu2_optax.sweep._analysis.metrics import Mode
 from mu2_optax.sweep._analysis.text import text_table
+from mu2_optax.sweep._command.comparison import compare
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS
 from mu2_optax.sweep._command.origin import with_origin
 from mu2_optax.sweep._command.parsing import (
@@ -71,6 +72,7 @@ examples:
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run     # Ctrl-C, and then:
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run --resume
   mu2-sweep --lrs 0.01,0.1,0.3,1 --strategy loop --out run --resume    # runs 0.3 alone
+  mu2-sweep --compare run other-run                        # two runs, on one page
   mu2-sweep my_module:train_fn                             # a task of your own
   mu2-sweep my_module:train_fn --strategy python           # not traced: an ordinary function
   mu2-sweep --strategy loop --workers 8                    # on processes of this machine
@@ -166,6 +168,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="go on with the run in --out, perhaps with more rates, seeds or optimizers; what has "
         "finished stays",
     )
+    add("--compare", nargs=2, metavar=("A", "B"), help="compare the runs in two folders, on a page")
     add("--quiet", action="store_true", help="print results and errors alone")
     add("--list", action="store_true", help="list tasks, optimizers and metrics, and exit")
     add("--version", action="version", version=f"mu2-optax {mu2_optax.__version__}")
@@ -189,6 +192,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(_listing())
         return 0
     try:
+        if options.compare:
+            _say(compare(options, parser.parse_args([])))
+            return 0
         with ExitStack() as stack:
             return _run(options, stack)
     except UsageError as error:

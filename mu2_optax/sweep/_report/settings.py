@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from html import escape
 
-import numpy as np
-
 from mu2_optax.sweep._analysis.metrics import Mode, in_words, is_flat
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text
 from mu2_optax.sweep._report.looks import Looks
@@ -15,13 +13,15 @@ RATE = "{learning_rate}"  # where the learning rate goes in `info["python"]`
 
 def best_rates(summary: Summary, mode: Mode) -> dict[str, float]:
     """The rate with the best mean, for each row that has one."""
-    sign = 1.0 if mode == "min" else -1.0
-    losses = {label: sign * row.means for label, row in summary.rows.items()}
-    return {
-        label: float(summary.rates[np.argmin(np.where(np.isfinite(loss), loss, np.inf))])
-        for label, loss in losses.items()
-        if np.isfinite(loss).any()
-    }
+    places = {label: row.tuned(mode) for label, row in summary.rows.items()}
+    return {label: float(summary.rates[i]) for label, i in places.items() if i is not None}
+
+
+def best_values(summary: Summary, mode: Mode) -> dict[str, float]:
+    """The best mean of each row that has one."""
+    places = {label: row.tuned(mode) for label, row in summary.rows.items()}
+    means = {label: row.means for label, row in summary.rows.items()}
+    return {label: float(means[label][i]) for label, i in places.items() if i is not None}
 
 
 def best_settings(
@@ -32,7 +32,7 @@ def best_settings(
     items = ""
     for label, rate in best.items():
         result = results[label]
-        mean = summary.rows[label].means[summary.rates == rate][0]
+        mean = float(summary.rows[label].means[summary.rates == rate][0])
         at = " without a learning rate" if is_flat(result) else f" at {rate_text(rate)}"
         untouched = result.info.get("untouched")
         if untouched and not is_flat(result) and untouched != rate:
