@@ -5,8 +5,8 @@
 
 Measured on a busy 2-core x86-64 CPU, no GPU, where most of the time is compiling: test accuracy
 0.9833 after 10 epochs of digits, and 0.9725 after one epoch of MNIST. This is an ordinary training
-loop of Flax NNX with ``mu2_auto()`` in the place of ``optax.adam(1e-3)``; one line is new, which
-takes the model at the average to be evaluated.
+loop of Flax NNX: one line is changed, ``mu2_auto()`` in the place of ``optax.adam(1e-3)``, and one
+is new, which takes the model at the average to evaluate it.
 """
 
 import argparse
