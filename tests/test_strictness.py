@@ -9,7 +9,7 @@ from flax.training import train_state
 
 import mu2_optax as m
 from mu2_optax import lmo
-from mu2_optax.linen import value_and_grad
+from mu2_optax import value_and_grad
 
 grad_fn = jax.grad(lambda x, z: jnp.sum((x - z.astype(x.dtype)) ** 2))
 
