@@ -78,6 +78,9 @@ def run(tx, params, batches, grad_fn=grad_fn, part=1):
         params = optax.apply_updates(params, updates)
         return (params, state), params
 
-    scan = jax.jit(lambda carry, batches: jax.lax.scan(step, carry, batches))
-    (_, state), points = scan((params, tx.init(params)), batches)
+    @jax.jit
+    def whole(params, batches):
+        return jax.lax.scan(step, (params, tx.init(params)), batches)
+
+    (_, state), points = whole(params, batches)
     return points, state

@@ -152,7 +152,7 @@ def test_the_average_is_evaluated():
     assert float(abs(average["Dense_0"]["kernel"] - y["Dense_0"]["kernel"]).max()) > 1e-3
 
 
-@pytest.mark.parametrize("momentum", [pytest.param(0.0, marks=pytest.mark.slow), 0.9, 0.999])
+@pytest.mark.parametrize("momentum", [0.0, 0.999])
 def test_the_statistics_are_those_of_the_last_batches_at_the_average(momentum):
     work = workload(Normed(momentum))
     ((_, kept), average, statistics), _ = run(work, 9, evaluate_at=(9,))

@@ -1,5 +1,7 @@
 """What an optimizer with nothing to choose promises: its rate, its invariances, its robustness."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,8 @@ from problems import grad_fn, join, loss, run, samples, split, x64
 
 import mu2_optax
 from mu2_optax import eval_params, found_rate, mu2_auto
+
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
 ZS = samples(300, seed=2)
@@ -23,9 +27,12 @@ def steps(tx, params, grad_fn, batches):
         updates, state = tx.update(grad_fn(params, batch), state, params)
         return (optax.apply_updates(params, updates), state), found_rate(state)
 
-    scan = jax.jit(lambda carry, batches: jax.lax.scan(step, carry, batches))
-    (params, state), rates = scan((params, tx.init(params)), batches)
-    return eval_params(state, params), state, rates
+    @jax.jit
+    def whole(params, batches):
+        (params, state), rates = jax.lax.scan(step, (params, tx.init(params)), batches)
+        return eval_params(state, params), state, rates
+
+    return whole(params, batches)
 
 
 def adam(rate, params, grad_fn, batches):
@@ -37,12 +44,18 @@ def adam(rate, params, grad_fn, batches):
         updates, state = tx.update(grad_fn(params, batch), state)
         return (optax.apply_updates(params, updates), state), None
 
-    return jax.jit(lambda c: jax.lax.scan(step, c, batches)[0][0])((params, tx.init(params)))
+    return jax.jit(lambda p: jax.lax.scan(step, (p, tx.init(p)), batches)[0][0])(params)
 
 
 def points_in_float64(tx, start=X1, grad_fn=grad_fn, batches=ZS):
     with x64():
         return join(run(tx, split(jnp.array(start)), jnp.array(batches), grad_fn)[0])
+
+
+@functools.cache
+def plain_points():
+    """The points of the run that others are compared with."""
+    return points_in_float64(mu2_auto())
 
 
 # The rate: neutral under noise, growing while steps agree, falling where they turn back.
@@ -105,14 +118,14 @@ def test_steps_that_turn_back_make_the_rate_fall_like_one_over_root_t():
 def test_scaling_the_loss_changes_nothing(scale):
     scaled = jax.grad(lambda params, z: scale * loss(params, z))
     same = points_in_float64(mu2_auto(), grad_fn=scaled)
-    np.testing.assert_allclose(same, points_in_float64(mu2_auto()), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(same, plain_points(), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
 def test_scaling_the_params_changes_nothing(scale):
     composed = jax.grad(lambda p, z: loss(jax.tree.map(lambda a: a / scale, p), z))
     same = points_in_float64(mu2_auto(), scale * X1, composed)
-    np.testing.assert_allclose(same, scale * points_in_float64(mu2_auto()), rtol=1e-9)
+    np.testing.assert_allclose(same, scale * plain_points(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("size", [1e-18, 1e-12, 1.0, 1e12, 1e16])
@@ -129,7 +142,7 @@ def test_the_first_step_has_the_size_of_the_first_distance(size):
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one():
     short = points_in_float64(mu2_auto(), batches=ZS[:100])
-    np.testing.assert_array_equal(short, points_in_float64(mu2_auto())[:100])
+    np.testing.assert_array_equal(short, plain_points()[:100])
 
 
 def test_vmapped_factors_equal_separate_runs_and_hardly_matter():
@@ -144,11 +157,11 @@ def test_vmapped_factors_equal_separate_runs_and_hardly_matter():
             return eval_params(state, jax.tree.map(lambda a: a[-1], points))
 
         factors = jnp.logspace(-2, 1, 4)
-        together = jax.jit(jax.vmap(final))(factors)
+        together, separate = jax.jit(jax.vmap(final))(factors), jax.jit(final)
         everything = batches.reshape(-1, 6)
         losses = [float(mean_loss(params, everything))]
         for i, factor in enumerate(factors):
-            alone = final(float(factor))
+            alone = separate(factor)
             np.testing.assert_allclose(join(together)[i], join(alone), rtol=0, atol=1e-10)
             losses.append(float(mean_loss(alone, everything)))
     first, *rest = losses
@@ -245,7 +258,7 @@ def few_samples(kind, batch, seeds=64, length=1000):
     [
         pytest.param(kind, batch, marks=[] if batch == 1 and kind != "MLP" else [pytest.mark.slow])
         for kind in ("logistic regression", "least squares", "MLP")
-        for batch in (1, 2, 4, 16)
+        for batch in (1, 16)
     ],
 )
 def test_no_seed_is_left_behind_by_small_batches(kind, batch):
@@ -293,33 +306,37 @@ def test_embeddings_with_zipf_distributed_rows_are_learned_as_with_the_best_rate
     assert loss(ours) < min(loss(adam(rate, start, gradient, (seen, noise))) for rate in rates)
 
 
-@pytest.mark.parametrize(
-    "outliers",
-    [{11: 1e3}, {1001: 1e5}, dict.fromkeys((50, 200, 500, 1000, 2000), 1e4)],
-    ids=["early", "late", "five"],
-)
-def test_batches_with_huge_targets_are_survived(outliers):
+OUTLIERS = [{11: 1e3}, {1001: 1e5}, dict.fromkeys((50, 200, 500, 1000, 2000), 1e4)]
+
+
+def test_batches_with_huge_targets_are_survived():
+    """An early one, a late one, and five."""
     keys = jax.random.split(jax.random.key(0), 3)
     x, truth = jax.random.normal(keys[0], (3000, 16, 10)), jax.random.normal(keys[1], (10,))
-    y = x @ truth + 0.1 * jax.random.normal(keys[2], (3000, 16))
-    for step, size in outliers.items():
-        y = y.at[step].multiply(size)
+    sizes = np.ones((len(OUTLIERS), 3000, 1), np.float32)
+    for of_run, outliers in zip(sizes, OUTLIERS, strict=True):
+        for step, size in outliers.items():
+            of_run[step] = size
+    y = sizes * (x @ truth + 0.1 * jax.random.normal(keys[2], (3000, 16)))
     gradient = jax.grad(lambda p, b: jnp.mean((b[0] @ p - b[1]) ** 2))
-    ours, _, _ = steps(mu2_auto(), jnp.zeros(10), gradient, (x, y))
-    theirs = adam(1e-2, jnp.zeros(10), gradient, (x, y))
-    assert np.linalg.norm(ours - truth) < 2 * np.linalg.norm(theirs - truth)
-    assert np.linalg.norm(ours - truth) < 0.02
+    ours = jax.vmap(lambda y: steps(mu2_auto(), jnp.zeros(10), gradient, (x, y))[0])(y)
+    theirs = jax.vmap(lambda y: adam(1e-2, jnp.zeros(10), gradient, (x, y)))(y)
+    distance = lambda found: np.linalg.norm(found - truth, axis=1)
+    assert (distance(ours) < 2 * distance(theirs)).all()
+    assert (distance(ours) < 0.02).all()
 
 
-@pytest.mark.parametrize("decay", [0.1, 3.0, 10.0, 1e3])
-def test_weight_decay_of_any_size_stays_finite_and_shrinks(decay):
+def test_weight_decay_of_any_size_stays_finite_and_shrinks():
     z = 1 + jax.random.normal(jax.random.key(0), (3000, 5))
-    free, _, _ = steps(mu2_auto(), jnp.ones(5), lambda x, z: x - z, z)
-    found, state, _ = steps(mu2_auto(weight_decay=decay), jnp.ones(5), lambda x, z: x - z, z)
+    pull = lambda x, z: x - z
+    free, _, _ = steps(mu2_auto(), jnp.ones(5), pull, z)
+    decays = jnp.array([0.1, 3.0, 10.0, 1e3])
+    decayed = lambda decay: steps(mu2_auto(weight_decay=decay), jnp.ones(5), pull, z)[:2]
+    found, state = jax.vmap(decayed)(decays)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
-    assert np.linalg.norm(found) < np.linalg.norm(free)
+    assert (np.linalg.norm(found, axis=1) < np.linalg.norm(free)).all()
     # Where u + λ w = 0: the gradient over its root mean square, which is about one here.
-    assert np.abs(found).max() < 2 / decay
+    assert (np.abs(found).max(axis=1) < 2 / decays).all()
 
 
 def test_the_mask_says_which_leaves_decay():
@@ -340,7 +357,7 @@ def test_a_constant_schedule_of_weight_decay_is_the_number():
     number = points_in_float64(mu2_auto(weight_decay=0.1))
     schedule = mu2_auto(weight_decay=optax.constant_schedule(0.1))
     np.testing.assert_allclose(points_in_float64(schedule), number, rtol=0, atol=1e-12)
-    assert not np.allclose(number, points_in_float64(mu2_auto()), atol=1e-3)
+    assert not np.allclose(number, plain_points(), atol=1e-3)
 
 
 # Sets.
@@ -353,21 +370,27 @@ SETS = {
 }
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.3])
-@pytest.mark.parametrize("target", [(0.0, 0.9), (0.2, 0.1), (2.0, 1.0)])
 @pytest.mark.parametrize("name", SETS)
-def test_with_a_projection_the_limit_is_the_constrained_minimum(name, target, noise):
-    """From outside of the set, with a minimum inside or on the boundary."""
+def test_with_a_projection_the_limit_is_the_constrained_minimum(name):
+    """From outside of the set, with a minimum inside or on the boundary, with noise and without."""
     project, curvatures = SETS[name], jnp.array([1.0, 10.0])
-    target = jnp.array(target)
-    value = lambda x: 0.5 * jnp.sum(curvatures * (x - target) ** 2)
-    gradient = lambda x, z: curvatures * (x - target) + noise * z
     z = jax.random.normal(jax.random.key(1), (3000, 2))
-    found, _, _ = steps(mu2_auto(projection=project), jnp.array([3.0, -2.0]), gradient, z)
-    descend = lambda _, x: project(x - 0.05 * jax.grad(value)(x))
-    minimum = jax.lax.fori_loop(0, 5000, descend, jnp.zeros(2))
-    assert value(project(found)) - value(minimum) < 1e-3
-    np.testing.assert_allclose(found, project(found), atol=1e-4)
+    value = lambda x, target: 0.5 * jnp.sum(curvatures * (x - target) ** 2)
+
+    @functools.partial(jax.vmap, in_axes=(0, None))
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def distances(target, noise):
+        gradient = lambda x, z: curvatures * (x - target) + noise * z
+        found, _, _ = steps(mu2_auto(projection=project), jnp.array([3.0, -2.0]), gradient, z)
+        descend = lambda _, x: project(x - 0.05 * jax.grad(value)(x, target))
+        minimum = jax.lax.fori_loop(0, 5000, descend, jnp.zeros(2))
+        excess = value(project(found), target) - value(minimum, target)
+        return excess, jnp.abs(found - project(found)).max()
+
+    targets = jnp.array([(0.0, 0.9), (0.2, 0.1), (2.0, 1.0)])
+    excess, outside = distances(targets, jnp.array([0.0, 0.3]))
+    assert excess.max() < 1e-3
+    assert outside.max() < 1e-4
 
 
 def test_orthogonal_steps_and_a_projection_are_refused_together():

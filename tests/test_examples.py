@@ -70,6 +70,7 @@ def table(text):
     return {row[1]: [float(n) for n in re.findall(r"[\d.]+", row[2])] for row in rows if row}
 
 
+@pytest.mark.slow
 def test_a_pretrained_network_learns_other_digits_in_each_way(monkeypatch, capsys):
     options = ("--seeds", 1, "--epochs", 10, "--pretraining", 5)
     rows = table(call("finetuning", monkeypatch, capsys, *options).out)

@@ -156,8 +156,11 @@ def errors(lean, beta, move, when, steps=2000):
     return np.asarray(scan((start, tx.init(start))))
 
 
-@pytest.mark.parametrize("beta", [None, m.measured_beta()], ids=["1/t", "measured"])
-@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize(
+    ("name", "beta"),
+    [(name, None) for name in MOVES]
+    + [(name, m.measured_beta()) for name in ("decay in every step", "a jump")],
+)
 def test_a_move_from_outside_costs_the_change_of_the_gradient_and_is_forgotten(name, beta):
     """d is wrong by ∇²f δ/(1 − γ) then, and no restart is; the noise of a batch is 20."""
     move, when = MOVES[name]

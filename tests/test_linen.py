@@ -24,6 +24,10 @@ from linen_steps import FlaxState, make_loss, train_step
 import mu2_optax
 import mu2_optax.linen as mu2_linen
 
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+EXTRA = mu2_optax.mu2_extra_sgd(0.1)  # which evaluates most often in a step
+
 
 def make_state(tx, batch_norm=True, dropout=0.0):
     variables = linen_variables(batch_norm)
@@ -51,9 +55,8 @@ def test_evaluations_at_the_same_point_are_equal_under_dropout():
     assert not np.allclose(first["dense"]["kernel"], other_mask["dense"]["kernel"])
 
 
-@pytest.mark.parametrize("tx", [mu2_optax.mu2_sgd(0.5), mu2_optax.mu2_extra_sgd(0.5)])
-def test_only_the_evaluation_at_params_updates_the_statistics(tx):
-    state = make_state(tx)
+def test_only_the_evaluation_at_params_updates_the_statistics():
+    state = make_state(EXTRA)
     for batch in batches(3):
         _, (_, expected) = make_loss(state)(state.params, batch)
         state, _ = jax.jit(train_step)(state, batch)
@@ -109,9 +112,8 @@ def test_one_trace_with_the_whole_state_donated():
     assert int(state.step) == int(state.opt_state.t) == 5
 
 
-@pytest.mark.parametrize("tx", [mu2_optax.mu2_sgd(0.5), mu2_optax.mu2_extra_sgd(0.1)])
-def test_accumulation_over_four_microbatches_equals_the_big_batch(tx):
-    big = small = make_state(tx, batch_norm=False)
+def test_accumulation_over_four_microbatches_equals_the_big_batch():
+    big = small = make_state(EXTRA, batch_norm=False)
 
     @jax.jit
     def accumulating_step(state, batches):

@@ -280,8 +280,11 @@ def test_a_nan_gradient_is_rejected_and_the_run_goes_on():
     ],
     ids=["l2", "linf", "l1", "simplex", "svd", "newton_schulz"],
 )
-@pytest.mark.parametrize("spec", [PartitionSpec("all"), PartitionSpec(None, "all")])
-@pytest.mark.parametrize("wrap", [jax.jit, lambda f: f], ids=["jit", "eager"])
+@pytest.mark.parametrize(
+    ("spec", "wrap"),
+    [(PartitionSpec("all"), jax.jit), (PartitionSpec(None, "all"), lambda f: f)],
+    ids=["jit", "eager"],
+)
 def test_an_explicit_mesh_gives_the_point_of_one_device_in_the_sharding_of_the_params(
     oracle, spec, wrap
 ):

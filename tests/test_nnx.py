@@ -26,7 +26,9 @@ import mu2_optax
 import mu2_optax.linen as mu2_linen
 import mu2_optax.nnx as mu2_nnx
 
-OPTIMIZERS = [mu2_optax.mu2_sgd(0.5), mu2_optax.mu2_extra_sgd(0.1), mu2_optax.mu2_auto()]
+pytestmark = pytest.mark.usefixtures("compiled_quickly")
+
+EXTRA = mu2_optax.mu2_extra_sgd(0.1)  # which evaluates most often in a step
 
 
 def params_of(model):
@@ -104,10 +106,9 @@ def test_shared_weights_and_generators_stay_shared():
     assert int(model.drops[0].rngs.count[...]) == 2
 
 
-@pytest.mark.parametrize("tx", OPTIMIZERS)
-def test_a_step_leaves_the_statistics_of_one_forward_at_params(tx):
+def test_a_step_leaves_the_statistics_of_one_forward_at_params():
     model = nnx_model()
-    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, EXTRA, wrt=nnx.Param)
     for batch in batches(3):
         alone = nnx.clone(model)
         alone(batch["image"])
@@ -153,8 +154,7 @@ def test_follows_linen_and_the_functions_written_by_hand():
         assert_close(nnx.state(model, nnx.BatchStat), state.batch_stats, 1e-5)
 
 
-@pytest.mark.parametrize("tx", OPTIMIZERS)
-def test_one_trace_with_model_and_optimizer_donated(tx):
+def test_one_trace_with_model_and_optimizer_donated():
     traces = 0
 
     @functools.partial(nnx.jit, donate_argnums=(0, 1))
@@ -167,7 +167,7 @@ def test_one_trace_with_model_and_optimizer_donated(tx):
         return loss
 
     model = nnx_model(dropout=0.5)
-    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+    optimizer = nnx.Optimizer(model, EXTRA, wrt=nnx.Param)
     rngs = nnx.Rngs(dropout=1)
     start = jax.tree.leaves(nnx.as_pure(nnx.state((model, optimizer), nnx.Variable)))
     for batch in batches(5):
@@ -178,10 +178,9 @@ def test_one_trace_with_model_and_optimizer_donated(tx):
     assert int(optimizer.step[...]) == 5
 
 
-@pytest.mark.parametrize("tx", OPTIMIZERS)
-def test_accumulation_over_four_microbatches_equals_the_big_batch(tx):
+def test_accumulation_over_four_microbatches_equals_the_big_batch():
     big, small = nnx_model(batch_norm=False), nnx_model(batch_norm=False)
-    of_big, of_small = (nnx.Optimizer(model, tx, wrt=nnx.Param) for model in (big, small))
+    of_big, of_small = (nnx.Optimizer(model, EXTRA, wrt=nnx.Param) for model in (big, small))
 
     @nnx.jit
     def accumulating_step(model, optimizer, batches):
@@ -390,9 +389,9 @@ def stepped(tx, steps, **options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "part", [1, lambda batch, rngs: (batch, rngs), lambda batch, rngs: (dict(batch), rngs)]
+    ("tx", "part"),
+    [(mu2_optax.mu2_sgd(0.5), 1), (EXTRA, lambda batch, rngs: (dict(batch), rngs))],
 )
-@pytest.mark.parametrize("tx", OPTIMIZERS[:2])
 def test_the_whole_batch_as_its_part_sees_the_same_masks_and_statistics(tx, part):
     plain = stepped(tx, 3)
     # Float32: g - (g - g̃) in the place of g̃.

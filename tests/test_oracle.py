@@ -72,11 +72,15 @@ def oracle(algorithm, preset, weighted, projected):
     return algorithm_in_numpy(numpy_grad, X1, ZS, eta, weights, proj, weighted), eta
 
 
+# Each algorithm with each preset, with and without projection and weighted steps; only `mu2_sgd`
+# with all four ways to combine these two.
+WAYS = {(False, True), (True, False)}
 RUNS = [
     (algorithm, preset, weighted, projected)
     for algorithm, preset, weighted, projected in itertools.product(
         ALGORITHMS, PRESETS, [False, True], [False, True]
     )
+    if (weighted, projected) in WAYS or algorithm == "mu2_sgd"
     if not (algorithm == "storm" and weighted)  # STORM has no weighted steps
 ]
 
