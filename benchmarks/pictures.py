@@ -15,5 +15,10 @@ def write_picture(figure: Any, file: Path) -> None:
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=DPI, format="png")
     file.parent.mkdir(parents=True, exist_ok=True)
-    image = Image.open(drawn).convert("RGB")
-    image.quantize(COLORS, dither=Image.Dither.NONE).save(file, optimize=True)
+    with_palette(Image.open(drawn)).save(file, optimize=True)
+
+
+def with_palette(image: Image.Image) -> Image.Image:
+    """An image with few colours, each near its own: also those of small things, such as legends."""
+    method = Image.Quantize.MAXCOVERAGE
+    return image.convert("RGB").quantize(COLORS, method=method, dither=Image.Dither.NONE)

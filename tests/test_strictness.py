@@ -8,8 +8,7 @@ import pytest
 from flax.training import train_state
 
 import mu2_optax as m
-from mu2_optax import lmo
-from mu2_optax import value_and_grad
+from mu2_optax import lmo, value_and_grad
 
 grad_fn = jax.grad(lambda x, z: jnp.sum((x - z.astype(x.dtype)) ** 2))
 

@@ -118,8 +118,12 @@ class Results:
         return float(np.median(reached)) * TASKS[name].steps * PEERS[peer].gradients
 
     def scored(self, role: str, side: str, ours: str = AUTO) -> list[str]:
-        """The tasks of a side that have a target and that one of ours was run on."""
-        return [n for n in counted(side) if self.steps_to_target(role, n, ours) is not None]
+        """The tasks of a side that have a target and that ours and all of ``RETUNED`` were run on.
+
+        The others may have been run on fewer; these have no score.
+        """
+        known = lambda name, peer: self.steps_to_target(role, name, peer) is not None
+        return [n for n in counted(side) if all(known(n, peer) for peer in (ours, *RETUNED))]
 
     def ratios(self, role: str, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Times the quickest on each task, of the optimizers that were run on all of them."""

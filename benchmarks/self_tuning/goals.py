@@ -46,7 +46,7 @@ def goals(results: Results, ours: str = AUTO) -> list[Goal]:
 
 
 def _ahead(results: Results, side: str, role: str, ours: str) -> Goal:
-    """By the tasks that have a target and that ours was run on, and the peers run on all of these.
+    """By the tasks that ours and the strongest peers were run on, and the peers run on all of them.
 
     While tasks or peers are missing it is not met; it is missed once all tasks have been run and a
     peer is ahead.

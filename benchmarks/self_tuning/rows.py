@@ -87,7 +87,7 @@ def goal_rows(results: Results) -> Rows:
 
 
 def score_rows(results: Results) -> Rows:
-    """The integral of each profile over the tasks that have a target and that we were run on.
+    """The integral of each profile over the tasks that ours and the strongest peers were run on.
 
     Of the optimizers that were run on all of these; blank for the others.
     """
