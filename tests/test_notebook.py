@@ -11,6 +11,7 @@ nbformat = pytest.importorskip("nbformat")
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
+LETTERS = {ord(letter): None for letter in "abcdefghijklmnopqrstuvwxyz:,"}
 SECONDS = 120  # of one processor: the clock also counts what else the machine does
 
 
@@ -33,7 +34,7 @@ def test_the_committed_notebook_has_run_from_top_to_bottom():
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert {o.output_type for o in outputs(notebook)} == {"stream", "display_data"}
     assert not [o for o in outputs(notebook) if o.get("name") == "stderr"]
-    assert pictures(notebook) == 3
+    assert pictures(notebook) == 4
     assert NOTEBOOK.stat().st_size < 300_000
 
 
@@ -56,11 +57,15 @@ def test_the_notebook_runs_in_time_and_says_what_it_said(monkeypatch):
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime < SECONDS
     after = printed(notebook)
-    assert pictures(notebook) == 3
+    assert pictures(notebook) == 4
     accuracy = re.compile(r"test accuracy ([\d.]+)")
     assert float(accuracy.search(after)[1]) == pytest.approx(
         float(accuracy.search(before)[1]), abs=0.02
     )
+    first, largest, _ = map(float, re.search(r"rate: .*", after)[0].translate(LETTERS).split())
+    assert 0 < first < largest
+    average, iterate = map(float, re.search(r"median .*", after)[0].translate(LETTERS).split())
+    assert average < iterate
     error, bar, noise = map(float, re.findall(r"\d\.\de-\d+", after))
     assert error < noise / 30
     assert bar / 3 < error < 3 * bar
