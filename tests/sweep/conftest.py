@@ -102,6 +102,9 @@ def environment() -> dict[str, str]:
     return env | {"PYTHONPATH": root, "JAX_PLATFORMS": "cpu"}
 
 
+PATIENCE = 1200  # seconds that a process may take on a very busy machine
+
+
 def start(*arguments: str, cwd: Path) -> subprocess.Popen:
     """Starts ``python -m mu2_optax.sweep`` with the arguments."""
     return subprocess.Popen(
@@ -117,13 +120,16 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen:
 def run(*arguments: str, cwd: Path) -> tuple[int, str, str]:
     """Runs it to the end: exit status, stdout, stderr."""
     process = start(*arguments, cwd=cwd)
-    out, err = process.communicate(timeout=300)
+    try:
+        out, err = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
     return process.returncode, out, err
 
 
 def signal_after_cells(process: subprocess.Popen, log: Path, cells: int, what: signal.Signals):
     """Sends a signal once the log has that many lines."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + PATIENCE
     while not log.exists() or len(log.read_text().splitlines()) < cells:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from sweep.conftest import environment, run, signal_after_cells, start, write_mnist
+from sweep.conftest import PATIENCE, environment, run, signal_after_cells, start, write_mnist
 
 import mu2_optax
 from mu2_optax.sweep import load_results, plot_sweep
@@ -492,7 +492,7 @@ def test_after_a_kill_resume_runs_no_recorded_cell_again(folder):
     process = start(*ARGUMENTS, "--out", "run", cwd=folder)
     journal = folder / "run" / "journal" / "train_fn.jsonl"
     signal_after_cells(process, journal, 1 + 5, signal.SIGKILL)
-    process.communicate(timeout=300)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == -signal.SIGKILL
     done = [json.loads(line)["cell"] for line in journal.read_text().splitlines()[1:]]
     assert 5 <= len(done) < 24
@@ -507,7 +507,7 @@ def test_after_a_kill_resume_runs_no_recorded_cell_again(folder):
 def test_ctrl_c_keeps_what_has_finished_and_resume_goes_on(folder):
     process = start(*ARGUMENTS, "--out", "run", cwd=folder)
     signal_after_cells(process, folder / "run" / "journal" / "train_fn.jsonl", 6, signal.SIGINT)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "--out run --resume" in err

@@ -4,6 +4,8 @@ import argparse
 import contextlib
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -13,7 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from processes import free_port
-from sweep.conftest import environment, make_logistic, signal_after_cells, start
+from sweep.conftest import (
+    PATIENCE,
+    environment,
+    make_logistic,
+    run,
+    signal_after_cells,
+    start,
+)
 from sweep.remote.workloads import (
     RATES,
     Noted,
@@ -53,9 +62,7 @@ def processes(client):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "way", [{"strategy": "vmap", "chunk_size": 4}, {"strategy": "loop"}, {}], ids=str
-)
+@pytest.mark.parametrize("way", [{"strategy": "map", "chunk_size": 2}, {}], ids=str)
 def test_a_cluster_gives_the_bits_of_a_local_run(way, client):
     train = make_logistic()
     there = quiet(train, RATES, 3, executor=client.get_executor(), **way)
@@ -96,7 +103,7 @@ def test_after_kill_9_of_a_worker_the_result_is_complete_and_equal(tmp_path, cli
         time.sleep(0.05)
         with log.open("a") as cells:
             cells.write(f"{os.getpid()}\n")
-        return {"loss": learning_rate * data.sum(), "process": np.int64(os.getpid())}
+        return {"loss": learning_rate * data.sum()}
 
     victim = processes(client)[0]
 
@@ -109,12 +116,8 @@ def test_after_kill_9_of_a_worker_the_result_is_complete_and_equal(tmp_path, cli
     killer.start()
     there = quiet(train, RATES, 25, strategy="python", executor=client.get_executor())
     killer.join()
-    by = there.metrics.pop("process")
-    assert victim in by  # it had begun
-    assert len(np.unique(by)) > 1
-    here = quiet(train, RATES, 25, strategy="python")
-    here.metrics.pop("process")
-    assert_same_bits(here, there)
+    assert victim not in processes(client)
+    assert_same_bits(quiet(train, RATES, 25, strategy="python"), there)
 
 
 @pytest.mark.slow
@@ -125,17 +128,24 @@ def test_a_client_is_not_its_executor(client):
 
 @pytest.mark.slow
 def test_a_client_that_is_closed_during_a_sweep_is_an_error(tmp_path, client):
-    other = distributed.Client(client.cluster)
-    timer = threading.Timer(2.0, other.close)
+    path = tmp_path / "j.jsonl"
+    other = distributed.Client(client.cluster, loop=client.loop)
 
     def train(learning_rate, key):
         time.sleep(0.1)
         return {"loss": learning_rate}
 
-    timer.start()
+    def close():
+        while not path.exists() or len(path.read_text().splitlines()) < 6:
+            time.sleep(0.02)
+        other.close()
+
+    closer = threading.Thread(target=close, daemon=True)
+    closer.start()
+    options = {"executor": other.get_executor(), "resume": path}
     with pytest.raises(ExecutorError, match="make the same call again") as lost:
-        quiet(train, RATES, 100, strategy="python", executor=other.get_executor())
-    timer.join()
+        quiet(train, RATES, 100, strategy="python", **options)
+    closer.join()
     assert 0 < lost.value.result.finished.sum() < 400
 
 
@@ -173,7 +183,7 @@ def test_a_lost_scheduler_is_a_clear_error_and_another_one_goes_on(tmp_path):
         try:
             signal_after_cells(process, journal, 8, 0)
             scheduler.kill()
-            _, errors = process.communicate(timeout=300)
+            _, errors = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     assert process.returncode == 1
@@ -182,20 +192,19 @@ def test_a_lost_scheduler_is_a_clear_error_and_another_one_goes_on(tmp_path):
     kept = len(journal.read_text().splitlines()) - 2  # the header and the metrics
     assert 6 <= kept < 40
     with scheduler_and_worker(away, port) as (address, _):
-        again = start(*options, "--out", "run", "--resume", "--scheduler", address, cwd=home)
-        _, errors = again.communicate(timeout=300)
-    assert again.returncode == 0, errors
+        again = (*options, "--out", "run", "--resume", "--scheduler", address)
+        status, _, errors = run(*again, cwd=home)
+    assert status == 0, errors
     assert len(journal.read_text().splitlines()) == 2 + 40
-    local = start(*options, "--out", "local", cwd=home)
-    assert local.wait(timeout=300) == 0
-    assert_same_results(home / "run", home / "local")
+    assert_as_here(home / "run", seeds=10)
 
 
-def assert_same_results(one: Path, other: Path):
-    ours, theirs = (load_results(folder / "results.json") for folder in (one, other))
-    assert ours.keys() == theirs.keys()
-    for label in ours:
-        assert_same_bits(ours[label], theirs[label])
+def assert_as_here(folder: Path, seeds: int):
+    """The results in a folder are those of this process."""
+    names = {}
+    exec(SLOW.replace("time.sleep(0.1)", ""), names)
+    here = quiet(names["train_fn"], [1.0, 2.0, 3.0, 4.0], seeds, strategy="python")
+    assert_same_bits(here, load_results(folder / "results.json")["train_fn"])
 
 
 @pytest.mark.slow
@@ -213,29 +222,43 @@ def test_the_command_on_two_workers_stops_at_ctrl_c_and_goes_on(tmp_path):
     try:
         signal_after_cells(process, tmp_path / "run" / "journal" / "train_fn.jsonl", 8, 0)
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=300)
+        _, errors = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 130, errors
     assert "interrupted" in errors
-    again = start(*options, "--out", "run", "--workers", "2", "--resume", cwd=tmp_path)
-    _, errors = again.communicate(timeout=300)
-    assert again.returncode == 0, errors
-    local = start(*options, "--out", "local", cwd=tmp_path)
-    assert local.wait(timeout=300) == 0
-    assert_same_results(tmp_path / "run", tmp_path / "local")
+    again = (*options, "--out", "run", "--workers", "2", "--resume")
+    status, _, errors = run(*again, cwd=tmp_path)
+    assert status == 0, errors
+    assert_as_here(tmp_path / "run", seeds=15)
+
+
+def first_byte(host, port, context=None, said=b""):
+    """What a server says first, over TLS or in the clear."""
+    with contextlib.ExitStack() as stack:
+        line = stack.enter_context(socket.create_connection((host, port), timeout=300))
+        if context is not None:
+            line = stack.enter_context(context.wrap_socket(line))
+        line.sendall(said)
+        return line.recv(1)
 
 
 @pytest.mark.slow
 def test_strangers_cannot_join_the_workers_of_the_command():
     options = argparse.Namespace(workers=1, scheduler=None, function=None)
+    stranger = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without a certificate of the command
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
     with open_executor(options) as executor:
-        assert executor.submit(sum, [1, 2]).result(timeout=60) == 3
-        address = executor._client.scheduler.address
-        assert address.startswith("tls://127.0.0.1:")
-        for stranger in ("tls", "tcp"):
-            with pytest.raises((OSError, ValueError, TypeError)):
-                distributed.Client(address.replace("tls", stranger, 1), timeout="3s")
+        assert executor.submit(sum, [1, 2]).result(timeout=300) == 3
+        client = executor._client
+        assert client.scheduler.address.startswith("tls://127.0.0.1:")
+        server = ("127.0.0.1", int(client.scheduler.address.rpartition(":")[2]))
+        known = client.security.get_connection_args("client")["ssl_context"]
+        assert first_byte(*server, known)  # Dask's greeting
+        with pytest.raises(ssl.SSLError, match="certificate required"):
+            first_byte(*server, stranger)
+        with pytest.raises(ConnectionResetError):
+            first_byte(*server, said=bytes(64))
 
 
 def test_where_no_scheduler_answers_the_command_says_so(tmp_path, monkeypatch, capsys):

@@ -15,7 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from sweep.conftest import environment, make_logistic, signal_after_cells
+from sweep.conftest import PATIENCE, environment, make_logistic, signal_after_cells
 from sweep.remote.workloads import (
     RATES,
     Noted,
@@ -305,12 +305,12 @@ def test_ctrl_c_in_a_terminal_reaches_the_client_alone_and_the_rest_runs_later(t
     process = subprocess.Popen(**command, start_new_session=True)
     signal_after_cells(process, log, 6, 0)
     os.killpg(process.pid, signal.SIGINT)
-    out, _ = process.communicate(timeout=300)
+    out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     kept = int(out.split()[-1])
     assert 6 <= kept < 40
     assert len(log.read_text().splitlines()) == kept
-    subprocess.run(**command, check=True, timeout=300)
+    subprocess.run(**command, check=True, timeout=PATIENCE)
     assert len(log.read_text().splitlines()) == 40
     assert (tmp_path / "result.json").exists()
 
