@@ -3,10 +3,10 @@
     python -m examples.nothing_to_choose                  # digits, no download
     python -m examples.nothing_to_choose --data mnist     # one epoch
 
-Measured on a 2-core x86-64 CPU, no GPU: test accuracy 0.9889 after 10 epochs of digits. This is an
-ordinary training loop of JAX and Optax with ``mu2_auto()`` in the place of ``optax.adam(1e-3)``; one
-line is new, which takes the average to be evaluated. It needs the extra ``sweep`` alone, for the
-digits.
+Measured on a 2-core x86-64 CPU, no GPU: test accuracy 0.9889 after 10 epochs of digits, and 0.9701
+after one epoch of MNIST. This is an ordinary training loop of JAX and Optax with ``mu2_auto()`` in
+the place of ``optax.adam(1e-3)``; one line is new, which takes the average to be evaluated. It
+needs the extra ``sweep`` alone, for the digits.
 """
 
 import argparse

@@ -348,7 +348,9 @@ def _listing() -> str:
     lines.append("optimizers:")
     lines += [f"  {name.ljust(width)}{known.summary}" for name, known in OPTIMIZERS.items()]
     lines.append("groups of optimizers:")
-    lines += [f"  {name.ljust(width)}{', '.join(members)}" for name, members in GROUPS.items()]
+    for name, members in GROUPS.items():
+        listed = "every one of them" if len(members) == len(OPTIMIZERS) else ", ".join(members)
+        lines.append(f"  {name.ljust(width)}{listed}")
     lines.append("metrics (of the built-in tasks):")
     lines += [f"  {name}" for name in METRICS]
     return "\n".join(lines)

@@ -13,6 +13,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -213,7 +215,7 @@ def _built_in_task(
     options.metric, _ = choose_metric(options.metric, options.better, METRICS)
     choose("optimizer", options.optimizers, OPTIMIZERS, GROUPS)
     try:
-        data = task.load(options.data)
+        data = jax.tree.map(jnp.asarray, task.load(options.data))
     except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
         raise UsageError(str(error)) from error
 
