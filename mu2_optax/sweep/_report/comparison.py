@@ -151,7 +151,7 @@ def _differences(labels: list[str], metric: str, mode: Mode, summary: Summary) -
             *(f"<td>{_text(value)}</td>" for value in values),
             _change(values[1] - values[0], -sign, number_text),
             f"<td>{rates[0]}</td>",
-            f'<td class="{"" if rates[0] == rates[1] else "near"}">{rates[1]}</td>',
+            f'<td class="{"near" if _moved(*rates) else ""}">{rates[1]}</td>',
             *(f"<td>{_text(width, '{:.1f}'.format)}</td>" for width in widths),
             _change(widths[1] - widths[0], 1.0, "{:.1f}".format),
         ]
@@ -166,6 +166,10 @@ def _differences(labels: list[str], metric: str, mode: Mode, summary: Summary) -
         '<span class="lost">red</span>: worse in B; --: not in this run, not finished or no '
         "learning rate.</p>"
     )
+
+
+def _moved(first: str, second: str) -> bool:
+    return first != second and "--" not in (first, second)
 
 
 def _text(value: float, text: Any = number_text) -> str:

@@ -5,7 +5,7 @@ from html import escape
 
 import numpy as np
 
-from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words, told_by
+from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words, is_flat, told_by
 from mu2_optax.sweep._analysis.summary import Summary, rate_text
 from mu2_optax.sweep._report.charts import curve_charts, rate_charts
 from mu2_optax.sweep._report.looks import Looks
@@ -101,7 +101,11 @@ def _curves_figure(
         )
     options = "".join(f'<option value="{i}">{text}</option>' for i, text in enumerate(choices))
     select = f'<label>Learning rate: <select autocomplete="off">{options}</select></label>'
-    at = ", ".join(f"{escape(label)} {rate_text(rate)}" for label, rate in best.items())
+    at = ", ".join(
+        f"{escape(label)} {rate_text(rate)}"
+        for label, rate in best.items()
+        if not is_flat(having[label])
+    )
     caption = (
         "Means over seeds, with a band from the lowest to the highest; × where a seed diverged and "
         f"the line ends.{f' Best rates: {at}.' if at else ''}"

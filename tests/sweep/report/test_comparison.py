@@ -43,6 +43,8 @@ def test_the_best_its_rate_and_the_plateau_are_set_side_by_side(tmp_path):
 def test_better_is_shaded_and_worse_is_red_whichever_way_is_better(tmp_path):
     kinds = lambda text: re.findall(r'<td class="(near|lost|none)">[+−]', text)
     assert kinds(compared(tmp_path)) == ["near", "lost"]
+    moved = re.findall(r'<td class="near">([\d.]+)</td>', compared(tmp_path))
+    assert moved == ["10"]  # the best rate of `flat`, and none that is in one run alone
     text = compared(tmp_path, mode="min", tolerance=0.05)
     assert rows(text, "What is different")["flat"][2] == "0"
     runs = (result("flat", [height] * 5) for height in (0.5, 0.6))
