@@ -94,13 +94,16 @@ def distance_rate(
       A transform; extra args are passed to ``inner``. Its state is a :class:`DistanceRateState`.
 
     Examples:
-      >>> import jax.numpy as jnp, optax, mu2_optax
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
       >>> tx = mu2_optax.distance_rate(mu2_optax.unit_directions())
+      >>> @jax.jit
+      ... def step(params, state):
+      ...     updates, state = tx.update(2 * params, state, params)  # the gradient of ‖x‖²
+      ...     return optax.apply_updates(params, updates), state
       >>> params = jnp.array([1.0, 2.0])
       >>> state = tx.init(params)
       >>> for _ in range(1000):
-      ...     updates, state = tx.update(2 * params, state, params)  # the gradient of ‖x‖²
-      ...     params = optax.apply_updates(params, updates)
+      ...     params, state = step(params, state)
       >>> bool(jnp.linalg.norm(params) < 0.1)
       True
 

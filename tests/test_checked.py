@@ -55,9 +55,7 @@ OPTIMIZERS = {
 }
 
 
-NARROW = [
-    (name, dtype) for name in ("mu2_sgd", "part", "lean") for dtype in ("bfloat16", "float16")
-]
+NARROW = [(name, dtype) for name in ("mu2_sgd", "lean") for dtype in ("bfloat16", "float16")]
 
 
 @pytest.mark.parametrize(("name", "dtype"), [(name, "float32") for name in OPTIMIZERS] + NARROW)

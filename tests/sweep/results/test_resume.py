@@ -181,7 +181,10 @@ def test_a_journal_with_a_cell_outside_of_the_grid_is_refused(tmp_path):
     train = lambda learning_rate, key: {"loss": learning_rate}
     sweep(train, RATES, 2, progress=False, resume=path)
     before = path.read_text()
-    for rates, seeds, cell in ([1.0, 3.0], 2, "learning_rate=2, seed=0"), (RATES, 1, "=1, seed=1"):
+    for rates, seeds, cell in (
+        ([1.0, 3.0], 2, "learning_rate=[24], seed=[01]"),
+        (RATES, 1, "seed=1"),
+    ):
         with pytest.raises(ValueError, match=f"has the cell .*{cell}, which is not in this grid"):
             sweep(train, rates, seeds, progress=False, resume=path)
     assert path.read_text() == before
