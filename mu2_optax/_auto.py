@@ -45,11 +45,11 @@ def mu2_auto(
 
     Args:
       factor: A factor on the first distance :math:`\rho_1`. It is not a learning rate. Less than 1
-        hardly matters, because the distance grows; more than 3 counts as 3, because a longer first
-        step would wreck a network.
+        makes the start slower, by a few steps only, because the distance grows; more than 3 counts
+        as 3, because a longer first step would wreck a network.
       spectral: True, or which matrices: their steps are orthogonal matrices, as in Muon, instead of
         :math:`g_t/s_t`. The better choice for most networks, dense ones included, at the price of
-        more products of matrices in a step.
+        more products of matrices in a step; not for batches of a few samples, where it collapsed.
       weight_decay: λ: decoupled decay of w, times the learning rate, as in AdamW; any size is
         stable.
       mask: Which leaves decay: a tree of booleans like params, or a function from params to one.

@@ -82,8 +82,9 @@ def distance_rate(
     Args:
       inner: A transform that gives directions with the sign of a gradient and a size of about one,
         such as :func:`unit_directions`. It sees gradients and params at least in float32.
-      factor: A factor on the first distance. Less than 1 hardly matters, because the distance
-        grows; more than 3 counts as 3, because a longer first step would wreck a network.
+      factor: A factor on the first distance. Less than 1 makes the start slower, by a few steps
+        only, because the distance grows; more than 3 counts as 3, because a longer first step would
+        wreck a network.
       momentum: β in [0, 1), the momentum inside ``inner``.
       weight_decay: λ: decoupled decay, a number or a schedule. The step is implicit in it, so that
         any size is stable.

@@ -543,7 +543,7 @@ def test_the_list_of_tasks_has_every_kind_and_variants_say_what_was_not_run(tmp_
 
 
 def test_documents_can_show_every_table_and_sentence(tmp_path):
-    sided = {"front", "short", "tasks", "answer", "spectral", "coverage"}
+    sided = {"front", "short", "tasks", "answer", "spectral", "coverage", "score_words"}
     for show in (*rows.TABLES, *sentences.SENTENCES):
         options = " side=confirmation" * (show in sided) + " role=tuned" * (show == "tasks")
         marker = f"<!-- table {tmp_path} self_tuning show={show}{options} -->\n"

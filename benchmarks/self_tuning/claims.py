@@ -72,7 +72,25 @@ def they_cost_several_times_the_gradient_of_a_small_dense_network() -> None:
         assert with_them > 2 * without, name
 
 
+def orthogonal_steps_collapse_with_few_samples_in_a_batch() -> None:
+    results = Results(FOLDER)
+    for size in (1, 8):
+        name = f"mlp_fashion_batch_{size}"
+        means = [results.figure(UNTOUCHED, name, peer).mean for peer in (SPECTRAL, AUTO)]
+        assert means[0] < 0.2 < 0.8 < means[1], (name, means)
+
+
+def longer_runs_leave_more_to_a_tuned_schedule() -> None:
+    lost = {}
+    for name in ("table_heavy_fourfold", "factorization_fourfold"):
+        pair = sentences.beside_the_best(Results(FOLDER), TUNED, [name], AUTO)[name]
+        lost[name] = behind(TASKS[name], *pair)
+    assert all(0.2 < by < 0.4 for by in lost.values()), lost
+
+
 CLAIMS = (
+    orthogonal_steps_collapse_with_few_samples_in_a_batch,
+    longer_runs_leave_more_to_a_tuned_schedule,
     the_page_counts_tasks_kinds_peers_and_rates_as_the_code_does,
     mu2_auto_was_run_on_confirmation_tasks_only_as_it_was_frozen,
     a_run_takes_at_most_a_minute_or_so,

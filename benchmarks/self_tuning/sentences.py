@@ -7,7 +7,7 @@ from benchmarks.self_tuning.analysis import Results, behind
 from benchmarks.self_tuning.goals import FAR, NEAR
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.records import Records
-from benchmarks.self_tuning.roles import TUNED, UNTOUCHED, counted
+from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
 from benchmarks.self_tuning.rows import ROLES, ahead_by
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
 from benchmarks.self_tuning.tasks import TASKS
@@ -127,7 +127,23 @@ def edges(results: Results) -> str:
     )
 
 
+def score_words(results: Results, side: str) -> str:
+    """Profile scores of ours beside the best peers of the roles that choose no rate for a task."""
+    parts = []
+    for role in (UNTOUCHED, CALIBRATED):
+        names = results.scored(role, side)
+        scores = results.scores(role, names)
+        others = {peer: score for peer, score in scores.items() if peer not in OURS}
+        if not others or not set(OURS) <= set(scores):
+            return f"Profile scores on {side} tasks are not known yet.\n"
+        best = max(others, key=others.__getitem__)
+        shown = f"beside {role} peers {scores[AUTO]:.2f}, with `spectral` {scores[SPECTRAL]:.2f}, "
+        parts.append(f"{shown}the best of them {others[best]:.2f} ({PEERS[best].title})")
+    return f"AlgoPerf's score, at most 1, on {side} tasks: {'; '.join(parts)}.\n"
+
+
 SENTENCES = {
+    "score_words": score_words,
     "edges": edges,
     "answer": answer,
     "spectral": functools.partial(answer, ours=SPECTRAL),
