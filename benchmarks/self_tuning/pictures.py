@@ -85,7 +85,7 @@ def draw_beside(results: Results, file: Path) -> None:
         axes.set_title(f"{side} tasks: {len(points[side])} of {len(counted(side))}", fontsize=11)
     panels[1].set_xlabel(
         f"{LEVELS}; left of 0: ahead of it\n"
-        f"(.0025 of accuracy is 1 %; {100 * EDGE:.0f} % and more are at the edge)"
+        f"(.0025 of accuracy is 1 %;\n{100 * EDGE:.0f} % and more are at the edge)"
     )
     figure.legend(*_entries(panels[0]), loc="outside upper center", ncols=2, frameon=False)
     write_picture(figure, file)
@@ -189,9 +189,9 @@ def draw_factors(results: Results, file: Path) -> None:
         factors = sorted(known)
         values = [known[factor] for factor in factors]
         left.plot(factors, values, label=name, marker=".", **_style(number, name))
-    left.set(xscale="log", xlabel="factor", ylabel="behind the factor 1", ylim=(-0.1, 0.2))
+    left.set(xscale="log", xlabel="factor", ylabel="behind the factor 1")
     if left.lines:
-        left.legend(fontsize=6, ncols=2)
+        left.legend(fontsize=6, ncols=2, loc="lower left")
     names = sorted({*VARIANTS, *(str(t.variant_of) for t in VARIANTS.values())})
     behind_by = {name: 100 * mean for name, (mean, _) in margins(results, names).items()}
     right.barh(list(behind_by), list(behind_by.values()), color="black")
