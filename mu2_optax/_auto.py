@@ -49,7 +49,7 @@ def mu2_auto(
         as 3, because a longer first step would wreck a network.
       spectral: True, or which matrices: their steps are orthogonal matrices, as in Muon, instead of
         :math:`g_t/s_t`. The better choice for most networks, dense ones included, at the price of
-        more products of matrices in a step; not for batches of a few samples, where it collapsed.
+        more products of matrices in a step.
       weight_decay: λ: decoupled decay of w, times the learning rate, as in AdamW; any size is
         stable.
       mask: Which leaves decay: a tree of booleans like params, or a function from params to one.
@@ -87,6 +87,7 @@ def mu2_auto(
         unit_directions(spectral, together=projection is not None),
         factor=factor,
         momentum=0.0 if spectral is False else MOMENTUM,
+        ranks=None if spectral is False else lambda state: state.rank,
         weight_decay=weight_decay,
         mask=mask,
     )

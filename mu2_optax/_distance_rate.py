@@ -1,5 +1,6 @@
 """A learning rate that is found on the way: how far the run has come, over its steps so far."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ from mu2_optax._checks import (
 from mu2_optax._masks import Mask, marks_of
 from mu2_optax._sample import sampled
 from mu2_optax._tree_checks import check_gradient, check_params, check_state
-from mu2_optax._trees import cast_like, inverse_or_zero, widened
+from mu2_optax._trees import cast_like, inverse_or_zero, leaves_like, widened
 from mu2_optax._types import Params, Scalar, ScalarOrSchedule, Transform, Updates
 from mu2_optax._weights import as_schedule, weight_at
 
@@ -25,6 +26,7 @@ _FIRST, _MOST = 1e-1, 1e6  # the first and the largest distance, in units of the
 _LARGEST_FIRST = 0.3  # whatever the factor: a first step beyond that wrecks networks
 _ALL_ZERO = 1e-2  # the size to assume for params that are all zero
 _NEUTRAL = 0.5**0.5  # at 1/√2, noise alone leaves the rate as it is
+_LEAST_RANK = 0.1  # a step of a lower rank counts as if it had this share of the full one
 
 
 class DistanceRateState(NamedTuple):
@@ -52,6 +54,7 @@ def distance_rate(
     *,
     factor: Scalar = 1.0,
     momentum: float = 0.0,
+    ranks: Callable[[Any], Any] | None = None,
     weight_decay: ScalarOrSchedule | None = None,
     mask: Mask | None = None,
 ) -> Transform[DistanceRateState]:
@@ -86,6 +89,11 @@ def distance_rate(
         only, because the distance grows; more than 3 counts as 3, because a longer first step would
         wreck a network.
       momentum: β in [0, 1), the momentum inside ``inner``.
+      ranks: For orthogonal steps: from the state of ``inner`` to a tree with the rank of each
+        leaf's last step as a share of the full one, and None for leaves with other steps, or for
+        all of them. A step of less than 0.1 of the rank counts in G as one of 0.1. Few samples give
+        gradients of a low rank: such steps are long in a few directions, but over all coordinates
+        they look short, so that the rate would grow until they wreck a network.
       weight_decay: λ: decoupled decay, a number or a schedule. The step is implicit in it, so that
         any size is stable.
       mask: Which leaves decay: a tree of booleans like params, or a function from params to one;
@@ -147,7 +155,8 @@ def distance_rate(
         u, inner_state = inner.update(widened(updates), state.inner_state, w, **extra_args)
         distance = jnp.sqrt(_mean_square(sampled(w) - state.start))
         reach = jnp.maximum(state.reach, jnp.minimum(distance, state.most))
-        energy = state.energy + spread * jnp.square(reach) * _mean_square(sampled(u))
+        counted = u if ranks is None else _of_enough_rank(u, ranks(inner_state))
+        energy = state.energy + spread * jnp.square(reach) * _mean_square(sampled(counted))
         rate = rate_of(reach, energy)
         moves = _moves(rate, u, w, weight_decay, mask, state.t)
         return cast_like(moves, params), DistanceRateState(
@@ -160,6 +169,18 @@ def distance_rate(
 def rate_of(reach: jax.Array, energy: jax.Array) -> jax.Array:
     """The learning rate, and 0 before the first step."""
     return _NEUTRAL * jnp.square(reach) * inverse_or_zero(jnp.sqrt(energy))
+
+
+def _of_enough_rank(u: Updates, ranks: Any) -> Updates:
+    """The directions, those of a low rank as long as if they had 0.1 of the full one."""
+    if ranks is None:
+        return u
+    leaves, structure = jax.tree.flatten(u)
+    counted = [
+        u if rank is None else u * jnp.sqrt(jnp.maximum(_LEAST_RANK * inverse_or_zero(rank), 1))
+        for u, rank in zip(leaves, leaves_like(u, ranks), strict=True)
+    ]
+    return jax.tree.unflatten(structure, counted)
 
 
 def _moves(

@@ -74,9 +74,12 @@ def eval_params(state: Any, params: Tree) -> Tree:
       >>> tx = optax.chain(optax.clip_by_global_norm(1.0), mu2_optax.mu2_auto())
       >>> params = jnp.array([1.0, 2.0])
       >>> state = tx.init(params)
-      >>> for target in jax.random.normal(jax.random.key(0), (300, 2)):
+      >>> @jax.jit
+      ... def step(params, state, target):
       ...     updates, state = tx.update(params - target, state, params)
-      ...     params = optax.apply_updates(params, updates)
+      ...     return optax.apply_updates(params, updates), state
+      >>> for target in jax.random.normal(jax.random.key(0), (300, 2)):
+      ...     params, state = step(params, state, target)
       >>> average = mu2_optax.eval_params(state, params)
       >>> bool(jnp.linalg.norm(average) < 0.3)
       True

@@ -31,10 +31,10 @@ def reject_nonfinite(
 ) -> Transform[RejectNonfiniteState]:
     """Skips a step that is not finite, whichever gradient it came from.
 
-    A step is rejected if an update is NaN or infinite, or if a value in the state of ``inner``
-    stops being finite. It then changes neither params nor the inner state, and is counted.
-    ``optax.apply_if_finite`` looks at the incoming gradient alone; a NaN in the gradient at the
-    previous point passes it and stays in d forever.
+    A step is rejected if the gradient or an update is NaN or infinite, or if a value in the state
+    of ``inner`` stops being finite. It then changes neither params nor the inner state, and is
+    counted. ``optax.apply_if_finite`` looks at the incoming gradient alone; a NaN in the gradient
+    at the previous point passes it and stays in d forever.
 
     Args:
       inner: Any Optax optimizer.
@@ -68,7 +68,7 @@ def reject_nonfinite(
         new_updates, new_inner = inner.update(updates, state.inner_state, params, **extra_args)
         stand_still = optax.tree.zeros_like(new_updates)
         old, new = (stand_still, state.inner_state), (new_updates, new_inner)
-        broken = jnp.any(gathered(_stopped_being_finite(old, new)))
+        broken = jnp.any(gathered(_not_finite(updates) + _stopped_being_finite(old, new)))
         exhausted = state.consecutive >= max_consecutive
         reject = jnp.all(gathered([broken, ~exhausted]))
         consecutive = jnp.where(broken, optax.safe_increment(state.consecutive), 0)
@@ -77,6 +77,17 @@ def reject_nonfinite(
         return chosen, RejectNonfiniteState(consecutive, total, inner_state)
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _not_finite(gradient: Updates) -> list[jax.Array]:
+    """For each leaf, whether it is not finite: what bounds outliers makes steps of it that are."""
+    leaves = [leaf for leaf in jax.tree.leaves(gradient) if not _of_integers(leaf)]
+    return [jnp.any(~jnp.isfinite(leaf)) for leaf in leaves]
+
+
+def _of_integers(gradient: Any) -> bool:
+    """Whether it is what JAX gives for params of integers: an array without numbers."""
+    return getattr(gradient, "dtype", None) == jax.dtypes.float0
 
 
 def _stopped_being_finite(old: Any, new: Any) -> list[jax.Array]:

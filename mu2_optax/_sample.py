@@ -17,25 +17,23 @@ def sampled(tree: Tree) -> jax.Array:
     r"""A vector s with :math:`s \cdot s'` near the mean of :math:`a\,a'` over all coordinates.
 
     Here a and a' run over the coordinates of two trees of the same shapes. Tensors of up to 1024
-    numbers are taken whole, of larger ones a regular grid, the same one every time. The sample has
-    the precision of the widest tensor.
+    numbers are taken whole, of larger ones a regular grid, the same one every time. Each number is
+    weighted by how many coordinates it stands for; those with the same weight lie together, because
+    a multiplication for each tensor takes long to compile. The sample has the precision of the
+    widest tensor.
     """
     leaves = [leaf for leaf in map(jnp.asarray, jax.tree.leaves(tree)) if leaf.size]
     if not leaves:
         return jnp.zeros(0, jnp.float32)
     count = sum(leaf.size for leaf in leaves)
     widest = max((jnp.finfo(leaf.dtype).dtype for leaf in leaves), key=lambda d: d.itemsize)
-    parts = [part.astype(widest) for leaf in leaves for part in _parts(leaf, count)]
-    return jnp.concatenate(parts)
-
-
-def _parts(leaf: jax.Array, count: int) -> list[jax.Array]:
-    """The numbers of one tensor, weighted by how many coordinates of the tree each stands for."""
-    few = _replicated(_grid)(leaf)
-    weight = math.sqrt(leaf.size / (few.size * count))
-    if jnp.iscomplexobj(few):
-        return [weight * few.real, weight * few.imag]
-    return [weight * few]
+    alike: dict[float, list[jax.Array]] = {}
+    for leaf in leaves:
+        few = _replicated(_grid)(leaf)
+        parts = [few.real, few.imag] if jnp.iscomplexobj(few) else [few]
+        weight = math.sqrt(leaf.size / (few.size * count))
+        alike.setdefault(weight, []).extend(part.astype(widest) for part in parts)
+    return jnp.concatenate([weight * jnp.concatenate(few) for weight, few in alike.items()])
 
 
 def _grid(leaf: jax.Array) -> jax.Array:

@@ -244,9 +244,9 @@ def unit_together():
 
 
 def unit_spectral():
-    """√max(a, b) ‖m‖/s times U f(Σ) Wᵀ, with f = p ∘ p ∘ p ∘ p ∘ p of Muon's polynomial p.
+    """√max(a, b) ‖m‖/s times U f(Σ) Wᵀ, with f = p ∘ p ∘ p of Muon's polynomial p.
 
-    Here U Σ Wᵀ is m, the gradient with a momentum of 0.7.
+    Here U Σ Wᵀ is m, the gradient with a momentum of 0.7. The mean of f(Σ)² is ``unit.rank``.
     """
     scaled = unit_by_coordinate()
     m = 0.0
@@ -257,8 +257,9 @@ def unit_spectral():
         u, sizes, wt = np.linalg.svd(m, full_matrices=False)
         norm = np.sqrt(np.sum(sizes**2))
         sizes = sizes / norm
-        for _ in range(5):
+        for _ in range(3):
             sizes = 3.4445 * sizes - 4.7750 * sizes**3 + 2.0315 * sizes**5
+        unit.rank = np.mean(sizes**2)
         return max(g.shape) ** 0.5 * scaled(t, np.array(norm)) * (u * sizes) @ wt
 
     return unit
@@ -267,7 +268,7 @@ def unit_spectral():
 def mu2_auto(grad, x1, zs, proj, size, factor=1.0, decay=0.0, unit=None, momentum=0.0):
     """The optimizer with nothing to choose, for params of a given size.
 
-    ``momentum`` is that of the directions ``unit``.
+    ``momentum`` is that of the directions ``unit``; a rank of less than 0.1 counts as 0.1.
     Returns the averages x_{t+1}, the points y_{t+1} where gradients are taken, and the rates η_t.
     """
     unit = unit or unit_by_coordinate()
@@ -277,7 +278,8 @@ def mu2_auto(grad, x1, zs, proj, size, factor=1.0, decay=0.0, unit=None, momentu
     for t in range(1, len(zs) + 1):
         u = unit(t, grad(y, zs[t - 1]))
         rho = max(rho, np.sqrt(np.mean((w - x1) ** 2)))
-        G += rho**2 * np.mean(u**2) * (1 + momentum) / (1 - momentum)
+        counted = np.mean(u**2) * max(0.1 / getattr(unit, "rank", 1), 1)
+        G += rho**2 * counted * (1 + momentum) / (1 - momentum)
         eta = rho**2 / np.sqrt(2 * G)
         w = proj(w - eta * (u + decay * w) / (1 + eta * decay))
         x = (t * x + 2 * w) / (t + 2)  # the mean of w_1, ..., w_{t+1} with weights 1, ..., t + 1

@@ -119,6 +119,17 @@ def test_steps_that_are_not_finite_are_skipped_by_optax_too():
         assert_same(train(wrap(mu2_auto()), data=broken)[0], plain()[0])
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_gradient_that_is_not_finite_is_rejected_although_outliers_are_bounded(value):
+    tx = mu2_optax.reject_nonfinite(mu2_auto())
+    params = {"w": jnp.ones(3)}
+    _, before = tx.update({"w": jnp.array([1.0, 2.0, 3.0])}, tx.init(params), params)
+    updates, after = tx.update({"w": jnp.array([1.0, value, 3.0])}, before, params)
+    np.testing.assert_array_equal(updates["w"], 0)
+    assert after.total == 1
+    assert_same(after.inner_state, before.inner_state)
+
+
 ONLY_THE_HEAD = {"body": False, "head": True}
 LABELS = {"body": "adam", "head": "auto"}
 
