@@ -84,6 +84,8 @@ def a_sweep_is_drawn_and_goes_on_from_its_journal(scope):
     told = scope["found"].info["halving"]
     assert told["share"] == 0.25
     assert len(told["stopped"]) == 7
+    assert scope["tried"].finished.shape == (8, 3)
+    assert scope["study"].best_params["learning_rate"] in scope["rates"]
     assert [len(curve) for curve in scope["curves"].values()] == [50] * 4
     np.testing.assert_allclose(scope["curves"][0.5, 1][49], 0.5 * 0.25**50, rtol=1e-5)
 

@@ -337,14 +337,14 @@ def test_mu2_auto_is_locked_out_of_confirmation_until_frozen(capsys):
 
 
 def test_mu2_auto_gives_what_it_gave_when_it_was_frozen():
-    changed = frozen.differences(frozen.read()["fingerprint"])
+    changed = frozen.differences(frozen.read())
     assert not changed, "\n".join([*changed, frozen.REMEDY])
 
 
 def test_a_changed_constant_of_mu2_auto_is_noticed(monkeypatch):
-    monkeypatch.setattr(frozen, "CHOICES", {"mu2_auto()": False})
+    monkeypatch.setattr(frozen, "CHOICES", {"mu2_auto": False})
     monkeypatch.setattr(_auto, "_AHEAD", 1.01 * _auto._AHEAD)
-    assert frozen.differences(frozen.read()["fingerprint"])
+    assert frozen.differences(frozen.read())
 
 
 def test_what_made_a_run_is_kept():
@@ -652,20 +652,19 @@ def test_chosen_rates_at_the_ends_of_their_grids_are_counted(two_sides):
 
 
 def test_a_frozen_rule_keeps_all_names_of_its_commit(tmp_path, monkeypatch):
-    found = {"mu2_auto()": {"rate": 0.5}}
+    found = {"mu2_auto": {"rate": 0.5}, "mu2_auto_spectral": {"rate": 0.1}}
     commits = iter(("abc", "def", "123"))
     monkeypatch.setattr(frozen, "fingerprint", lambda: found)
     monkeypatch.setattr(frozen, "git", lambda *a: next(commits) if a[0] == "rev-parse" else "")
     file = tmp_path / "frozen.json"
     for _ in range(2):
         frozen.write(file)
-    assert frozen.read(file)["commits"] == ["abc", "def"]
-    found = {"mu2_auto()": {"rate": 0.51}}
-    assert frozen.differences(frozen.read(file)["fingerprint"]) == [
-        "mu2_auto(): rate 0.51 instead of 0.5"
-    ]
+    assert [each["commits"] for each in frozen.read(file).values()] == [["abc", "def"]] * 2
+    found = {"mu2_auto": {"rate": 0.51}, "mu2_auto_spectral": {"rate": 0.1}}
+    assert frozen.differences(frozen.read(file)) == ["mu2_auto: rate 0.51 instead of 0.5"]
     frozen.write(file)
-    assert frozen.read(file)["commits"] == ["123"]
+    assert frozen.read(file)["mu2_auto"]["commits"] == ["123"]
+    assert frozen.read(file)["mu2_auto_spectral"]["commits"] == ["abc", "def", "123"]
     monkeypatch.setattr(frozen, "git", lambda *a: None)
     with pytest.raises(SystemExit, match="commit the changes of mu2_optax/ first"):
         frozen.write(file)

@@ -53,9 +53,12 @@ def arguments(options: list[str] | None = None) -> argparse.Namespace:
     if args.frozen is None and locked and set(OURS) & set(args.peers or ()):
         parser.error(f"{AUTO} on confirmation tasks needs --frozen COMMIT: its constants are fixed")
     if args.frozen is not None:
-        if args.frozen not in frozen.read().get("commits", ()):
-            parser.error(f"--frozen: {frozen.FILE.name} does not name the commit {args.frozen}")
-        if changed := frozen.differences(frozen.read()["fingerprint"]):
+        known = frozen.read()
+        for peer in set(OURS) & set(args.peers or OURS):
+            if args.frozen not in known.get(peer, {"commits": ()})["commits"]:
+                file = frozen.FILE.name
+                parser.error(f"--frozen: {file} does not name the commit {args.frozen} for {peer}")
+        if changed := frozen.differences(known):
             parser.error("\n".join(["--frozen:", *changed, frozen.REMEDY]))
     names = args.task or TASKS
     args.task = [name for name in names if args.side in (None, TASKS[name].side)]

@@ -28,12 +28,13 @@ def the_page_counts_tasks_kinds_peers_and_rates_as_the_code_does() -> None:
 
 
 def mu2_auto_was_run_on_confirmation_tasks_only_as_it_was_frozen() -> None:
-    names = frozen.read()["commits"]
+    known = frozen.read()
     for name in counted(CONFIRMATION):
         own = Records(FOLDER, name)
         for cell, run in own.read().items():
             commit = own.info()[run["info"]]["frozen"]
-            assert cell.peer not in OURS or commit in names, (name, cell, commit)
+            if cell.peer in OURS:
+                assert commit in known[cell.peer]["commits"], (name, cell, commit)
 
 
 def a_run_takes_at_most_a_minute_or_so() -> None:
@@ -72,12 +73,12 @@ def they_cost_several_times_the_gradient_of_a_small_dense_network() -> None:
         assert with_them > 2 * without, name
 
 
-def orthogonal_steps_collapse_with_few_samples_in_a_batch() -> None:
+def orthogonal_steps_work_with_few_samples_in_a_batch() -> None:
     results = Results(FOLDER)
     for size in (1, 8):
         name = f"mlp_fashion_batch_{size}"
         means = [results.figure(UNTOUCHED, name, peer).mean for peer in (SPECTRAL, AUTO)]
-        assert means[0] < 0.2 < 0.8 < means[1], (name, means)
+        assert means[0] > means[1] - 0.01, (name, means)
 
 
 def longer_runs_leave_more_to_a_tuned_schedule() -> None:
@@ -89,7 +90,7 @@ def longer_runs_leave_more_to_a_tuned_schedule() -> None:
 
 
 CLAIMS = (
-    orthogonal_steps_collapse_with_few_samples_in_a_batch,
+    orthogonal_steps_work_with_few_samples_in_a_batch,
     longer_runs_leave_more_to_a_tuned_schedule,
     the_page_counts_tasks_kinds_peers_and_rates_as_the_code_does,
     mu2_auto_was_run_on_confirmation_tasks_only_as_it_was_frozen,

@@ -1,8 +1,8 @@
 """Whether ``mu2_auto`` still does what it did when its results were made.
 
-``frozen.json`` names the commit that froze its constants, under every name that it has had: a
-commit gets another one when it is rebased. So the file also has a few numbers of a short run, which
-any change of the rule changes.
+For each of its choices ``frozen.json`` names the commit that froze the constants, under every name
+that it has had: a commit gets another one when it is rebased. So the file also has a few numbers of
+a short run, which any change of the rule changes.
 """
 
 import json
@@ -17,17 +17,18 @@ import optax
 
 import mu2_optax
 from benchmarks.files import git
+from benchmarks.self_tuning.peers import AUTO, SPECTRAL
 from benchmarks.self_tuning.records import FOLDER
 
 FILE = FOLDER / "frozen.json"
 STEPS = 40
 TOLERANCE = 2e-4  # relative; the rounding of another CPU is less, a changed constant more
-CHOICES = {"mu2_auto()": False, "mu2_auto(spectral=True)": True}
+CHOICES = {AUTO: False, SPECTRAL: True}
 REMEDY = (
     "mu2_auto does not give what it gave when its constants were frozen. Undo the change; or, if "
     "it is meant, freeze it anew (commit, then python -m benchmarks.self_tuning --freeze) and run "
-    "mu2_auto and mu2_auto_spectral again, on the confirmation tasks once: python -m "
-    "benchmarks.self_tuning --frozen COMMIT --again mu2_auto mu2_auto_spectral."
+    "what has changed again, on the confirmation tasks once: python -m benchmarks.self_tuning "
+    "--frozen COMMIT --again mu2_auto mu2_auto_spectral."
 )
 
 
@@ -72,27 +73,29 @@ def fingerprint() -> dict[str, dict[str, float]]:
         found = {"rate": mu2_optax.found_rate(state), "loss": last, "distance": away}
         return {name: float(f"{float(value):.6g}") for name, value in found.items()}
 
-    return {call: run(spectral) for call, spectral in CHOICES.items()}
+    return {peer: run(spectral) for peer, spectral in CHOICES.items()}
 
 
 def read(file: Path = FILE) -> dict[str, Any]:
-    """What was frozen; nothing if nothing was."""
+    """What was frozen, for each choice; nothing if nothing was."""
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def write(file: Path = FILE) -> None:
     """Freezes ``mu2_auto`` as it is in the commit that is checked out.
 
-    If it gives what was frozen before, the commit is another name for that.
+    For a choice that gives what was frozen before, the commit is another name for that.
     """
     if git("diff", "--quiet", "HEAD", "--", "../mu2_optax") is None:
         raise SystemExit("--freeze: commit the changes of mu2_optax/ first")
     commit, known = git("rev-parse", "--short=7", "HEAD"), read(file)
-    if known and not differences(known["fingerprint"]):
-        known["commits"] = list(dict.fromkeys([*known["commits"], commit]))
-    else:
-        date = time.strftime("%Y-%m-%d")
-        known = {"commits": [commit], "date": date, "fingerprint": fingerprint()}
+    date = time.strftime("%Y-%m-%d")
+    for peer, found in fingerprint().items():
+        if peer in known and not _differences(peer, found, known[peer]["fingerprint"]):
+            names = dict.fromkeys([*known[peer]["commits"], commit])
+            known[peer]["commits"] = list(names)
+        else:
+            known[peer] = {"commits": [commit], "date": date, "fingerprint": found}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
@@ -100,8 +103,15 @@ def write(file: Path = FILE) -> None:
 def differences(known: dict[str, Any]) -> list[str]:
     """A line for each number that is not the one that was frozen."""
     return [
-        f"{call}: {name} {value} instead of {known[call][name]}"
-        for call, found in fingerprint().items()
+        line
+        for peer, found in fingerprint().items()
+        for line in _differences(peer, found, known[peer]["fingerprint"])
+    ]
+
+
+def _differences(peer: str, found: dict[str, float], known: dict[str, float]) -> list[str]:
+    return [
+        f"{peer}: {name} {value} instead of {known[name]}"
         for name, value in found.items()
-        if abs(value / known[call][name] - 1) > TOLERANCE
+        if abs(value / known[name] - 1) > TOLERANCE
     ]

@@ -68,7 +68,7 @@ def draw_front(results: Results, file: Path) -> None:
     figure = Figure(figsize=(5, 0.28 * max(len(found), 1) + 1.75), layout="constrained")
     axes = figure.subplots()
     _draw_marks(axes, found, FRONT)
-    axes.set_xlabel(f"← better     {LEVELS}")
+    axes.set_xlabel(f"← better     {LEVELS}", loc="right")  # centred, it would be cut off
     axes.set_xticks([-10, 0, 10, 20, 30], ["−10", "0", "10", "20", "30\nor more"])
     figure.legend(*_entries(axes), loc="outside upper left", frameon=False)
     write_picture(figure, file)
