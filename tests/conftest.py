@@ -16,6 +16,14 @@ if FLAG not in os.environ.get("XLA_FLAGS", ""):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config):
+    """Compiles each program once, for all workers and for the next run: that is most of the time."""
+    if hasattr(config, "cache"):  # not with -p no:cacheprovider
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+
 @pytest.fixture
 def compiled_quickly(monkeypatch):
     """For large programs that run for moments: optimizing them would take most of the time."""
