@@ -4,14 +4,18 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
 LEARNING_RATE = "learning_rate"
 SEED = "seed"
 RESERVED = ("key", SEED, "optimizer", "error")
+
+Rates: TypeAlias = Sequence[float | np.number[Any]] | npt.NDArray[Any] | jax.Array
+"""Numbers in a row."""
 
 Cell = tuple[int, int]  # the index of a point (a combination of the axes' values), that of a seed
 

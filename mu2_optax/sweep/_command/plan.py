@@ -1,12 +1,9 @@
-"""What the options ask for: which functions to sweep, over what, where, and into which folder."""
+"""What the options ask for: which functions to sweep, over which rates and seeds."""
 
 import argparse
-import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -22,6 +19,7 @@ from mu2_optax import fixed_momentum, linear_momentum, onto_l2_ball
 from mu2_optax.sweep._analysis.metrics import Mode, metric_mode
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS, Setting, make_optimizer
 from mu2_optax.sweep._command.parsing import UsageError, choose, import_train, parse_rates
+from mu2_optax.sweep._command.places import choose_folder
 from mu2_optax.sweep._command.tasks import METRICS, TASKS, make_train
 from mu2_optax.sweep._grid import LEARNING_RATE, make_grid
 from mu2_optax.sweep._run.tracing import check_precision
@@ -29,6 +27,7 @@ from mu2_optax.sweep._run.tracing import check_precision
 # The rates if none are given; the published defaults of the default optimizers are among them.
 RATES = "1e-4,1e-3,2.5e-3,0.01,0.1,1,10,100"
 BALL_RATES = "1e-4:1e4:log9"  # those of the paper's story, with --ball
+MODES: dict[str | None, Mode] = {"high": "max", "low": "min"}  # of the values of --better
 Train = Callable[..., Any]
 
 
@@ -94,60 +93,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
     rates = grid.axes[LEARNING_RATE]
     name, steps, rows = (_own_task if options.function else _built_in_task)(options, rates)
     context = {"task": name, "ball": options.ball, "steps": options.steps}
-    return Plan(name, rows, grid.seeds, steps, context, _folder(options, name))
-
-
-@contextmanager
-def open_executor(options: argparse.Namespace) -> Iterator[Executor | None]:
-    """Connects to ``--scheduler``, or starts ``--workers`` processes, and closes what it opened.
-
-    The processes speak TLS with a key made for them alone, so that nobody else who can reach their
-    ports can join.
-
-    Args:
-      options: The options.
-
-    Yields:
-      Dask's executor, or None if neither option is given.
-
-    Raises:
-      UsageError: If Dask is missing or there is no such scheduler.
-    """
-    if options.scheduler is None and options.workers is None:
-        yield None
-        return
-    try:
-        import cloudpickle
-        from distributed import Client, LocalCluster
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "--scheduler and --workers need Dask: `pip install distributed cloudpickle "
-            "cryptography`."
-        ) from error
-    if options.workers is not None:
-        with (
-            LocalCluster(
-                n_workers=options.workers,
-                threads_per_worker=1,
-                dashboard_address="127.0.0.1:0",
-                worker_dashboard_address="127.0.0.1:0",
-                security=True,
-            ) as cluster,
-            Client(cluster) as client,
-        ):
-            yield client.get_executor()
-        return
-    if options.function:  # workers elsewhere need not have the module
-        cloudpickle.register_pickle_by_value(sys.modules[options.function.partition(":")[0]])
-    try:
-        client = Client(options.scheduler, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"no Dask scheduler answers at {options.scheduler} ({error}); start one with `dask "
-            "scheduler`, and give the address that it prints, such as tcp://host:8786."
-        ) from error
-    with client:
-        yield client.get_executor()
+    return Plan(name, rows, grid.seeds, steps, context, choose_folder(options, name))
 
 
 def choose_metric(name: str | None, better: str | None, known: Iterable[str]) -> tuple[str, Mode]:
@@ -166,9 +112,8 @@ def choose_metric(name: str | None, better: str | None, known: Iterable[str]) ->
     """
     available = list(known)
     (metric,) = choose("metric", available[0] if name is None else name, available)
-    mode: Mode | None = None if better is None else "max" if better == "high" else "min"
     try:
-        return metric, metric_mode(metric, mode)
+        return metric, metric_mode(metric, MODES.get(better))
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -269,25 +214,3 @@ def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float6
         else:
             rates = np.sort(np.append(rates, untouched))
     return Row(run, {LEARNING_RATE: rates}, untouched)
-
-
-def _folder(options: argparse.Namespace, name: str) -> Path:
-    """The run folder: given, or the next free name; only --resume goes into an old one."""
-    if options.out:
-        folder = Path(options.out)
-        if (folder / "journal").exists() and not options.resume:
-            raise UsageError(
-                f"{folder} holds a run already; go on with it by --resume, or choose another --out."
-            )
-        place = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-        if not place.is_dir() or not os.access(place, os.W_OK):
-            what = "cannot be written to" if place.is_dir() else "is a file"
-            raise UsageError(f"--out must name a folder, got {options.out}: {place} {what}.")
-        return folder
-    names = [Path(f"mu2-sweep-{name}" + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]
-    free = next(i for i, folder in enumerate(names) if not folder.exists())
-    if not options.resume:
-        return names[free]
-    if free == 0:
-        raise UsageError(f"there is no {names[0]} to resume; name the run folder with --out.")
-    return names[free - 1]

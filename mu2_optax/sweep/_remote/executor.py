@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mu2_optax.sweep._environment import current_settings
+from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._remote.dask import (
     call_options,
     check_scheduler,
@@ -20,7 +22,8 @@ from mu2_optax.sweep._remote.dask import (
 )
 from mu2_optax.sweep._remote.worker import Reply, Task, run_block
 from mu2_optax.sweep._results.result import SweepResult
-from mu2_optax.sweep._run.layout import Block
+from mu2_optax.sweep._run.layout import Block, describe_block
+from mu2_optax.sweep._run.programs import Program
 from mu2_optax.sweep._run.threads import Finished, Runner
 
 _SMALL = 2**16  # bytes that may go with each call
@@ -68,9 +71,32 @@ class Workers:
         return {"count": len(self.machines), "machines": kinds}
 
 
+@contextmanager
 def on_executor(
-    executor: Any, task: Task, describe: Callable[[Block], str], workers: Workers
-) -> Runner:
+    executor: Any, train: Callable[..., Any], grid: Grid, program: Program, info: dict[str, Any]
+) -> Iterator[Runner]:
+    """Runs a program's blocks on an executor, whose workers compile for themselves.
+
+    Args:
+      executor: The executor.
+      train: The function of a cell.
+      grid: The grid.
+      program: What this process made of ``train``; the workers must make the same of it.
+      info: Gets ``workers``, and the ``compile_seconds`` of the slowest one.
+
+    Yields:
+      The runner.
+    """
+    task = Task(train, grid, program.layout, current_settings(), program.fingerprint())
+    workers = Workers()
+    try:
+        yield _calls(executor, task, partial(describe_block, grid), workers)
+    finally:
+        info["compile_seconds"] = round(workers.compile_seconds, 4)
+        info["workers"] = workers.describe()
+
+
+def _calls(executor: Any, task: Task, describe: Callable[[Block], str], workers: Workers) -> Runner:
     """Runs the blocks as calls of an executor.
 
     It submits `calls_in_flight` calls and then one for each reply. When no further block is to

@@ -114,3 +114,12 @@ class Outcomes:
                     f"{array.dtype}{array.shape} at {where}, {out.dtype}{out.shape} before."
                 )
         return {name: arrays[name].astype(out.dtype) for name, out in self._outputs.items()}
+
+
+def in_a_line(error: Exception) -> str:
+    """Why a cell failed: the error's type, and the last line of its text.
+
+    Whatever comes before that line is XLA's own traceback.
+    """
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[-1].strip()}"

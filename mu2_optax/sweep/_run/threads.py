@@ -11,6 +11,7 @@ from typing import Any
 
 from mu2_optax.sweep._environment import current_settings, under_settings
 from mu2_optax.sweep._run.layout import Block
+from mu2_optax.sweep._run.programs import Program
 
 Finished = tuple[Block, Any, BaseException | None]
 # Runs blocks and yields each as it finishes. It gets an iterator over the blocks to start, which
@@ -66,6 +67,16 @@ def run_blocks(
             yield block, values, failure
     if interrupted.is_set():
         raise KeyboardInterrupt
+
+
+@contextmanager
+def in_this_process(program: Program, info: dict[str, Any]) -> Iterator[Runner]:
+    """Compiles a program, notes in ``info`` how long that took, and runs its blocks here."""
+    start = time.perf_counter()
+    program.compile()
+    info["compile_seconds"] = round(time.perf_counter() - start, 4)
+    workers = program.layout.workers
+    yield on_threads(program.run, workers) if workers else in_turn(program.run)
 
 
 def in_turn(run: Callable[[Block], Any]) -> Runner:
