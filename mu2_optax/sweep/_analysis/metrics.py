@@ -1,4 +1,4 @@
-"""What measures, tables and pictures share: a metric's better way, its means and bands."""
+"""Reading a metric for measures, tables and pictures: which way is better, means and bands."""
 
 import re
 from collections.abc import Mapping
@@ -101,6 +101,71 @@ class Band(NamedTuple):
     def take(self, indices: npt.NDArray[np.int64]) -> "Band":
         """The band at some of the rates or steps."""
         return Band(self.mean[indices], self.low[indices], self.high[indices])
+
+
+def check_rates_alone(result: SweepResult, who: str) -> None:
+    """Requires a sweep with no other axis than ``learning_rate``.
+
+    Args:
+      result: The sweep.
+      who: The beginning of the message, such as "plot_sweep needs sweeps".
+
+    Raises:
+      ValueError: If it has other axes.
+    """
+    if len(result.axes) > 1:
+        raise ValueError(
+            f"{who} over `learning_rate` alone, got the axes {list(result.axes)}; fix the others "
+            "with `result.select(...)`."
+        )
+
+
+def shared_metrics(results: Mapping[str, SweepResult]) -> list[str]:
+    """The metrics that all of the results have, not counting those without any."""
+    having = [result.metrics for result in results.values() if result.metrics]
+    return [name for name in having[0] if all(name in own for own in having)] if having else []
+
+
+def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[Array, Array, float]:
+    """A sweep's final values as losses: low is better, and what diverged is infinite.
+
+    Returns:
+      The rates in order, the losses (rates, seeds), and the sign that turns them back into values.
+    """
+    rates = result.learning_rates
+    check_rates_alone(result, "the measures need a sweep")
+    if not result.finished.all():
+        raise ValueError(
+            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first, or "
+            "measure `result.complete_seeds()`."
+        )
+    if (rates <= 0).any():
+        raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")
+    sign = 1.0 if metric_mode(metric, mode) == "min" else -1.0
+    order = np.argsort(rates)
+    losses = sign * result.final(metric)[order]
+    return rates[order], np.where(np.isfinite(losses), losses, np.inf), sign
+
+
+def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
+    """The metric before training: given, held by another metric, or the start of its curve."""
+    if isinstance(initial, str):
+        values: Any = result.final(initial)
+    elif initial is not None:
+        values = initial
+    elif result.metric(metric).ndim > len(result.shape):
+        values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
+    else:
+        raise ValueError(
+            f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
+            "training, or the name of the metric that holds it."
+        )
+    values = np.asarray(values, np.float64)
+    known = values[np.isfinite(values)]  # a cell that failed has none
+    start = float(np.median(known)) if known.size else np.nan
+    if not np.isfinite(start):
+        raise ValueError(f"`initial` must be finite, got {start}.")
+    return start
 
 
 def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[np.bool_]]:

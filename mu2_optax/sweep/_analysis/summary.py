@@ -10,12 +10,18 @@ from mu2_optax.sweep._analysis.measures import (
     LearningRateSensitivity,
     PlateauWidth,
     StabilityRange,
-    initial_loss,
     lr_sensitivity,
     plateau_width,
     stability_range,
 )
-from mu2_optax.sweep._analysis.metrics import Array, Mode, band_of_rates, is_flat, over_rates
+from mu2_optax.sweep._analysis.metrics import (
+    Array,
+    Mode,
+    band_of_rates,
+    initial_loss,
+    is_flat,
+    over_rates,
+)
 from mu2_optax.sweep._results.result import SweepResult
 
 _NEAR = 0.05  # of the way from the start: what is near the best

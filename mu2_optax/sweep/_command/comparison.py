@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from mu2_optax.sweep import SweepResult, load_results, write_comparison
+from mu2_optax.sweep._analysis.metrics import shared_metrics
 from mu2_optax.sweep._analysis.text import text_table
 from mu2_optax.sweep._command.parsing import UsageError
 from mu2_optax.sweep._command.plan import choose_metric
@@ -29,7 +30,7 @@ def compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
             given = "MODULE:FUNCTION" if name == "function" else f"--{name.replace('_', '-')}"
             raise UsageError(f"--compare reads finished runs, so {given} does not apply.")
     runs = [_load(folder) for folder in options.compare]
-    known = [_metrics(run) for run in runs]
+    known = [shared_metrics(run) for run in runs]
     shared = [name for name in known[0] if name in known[1]]
     if not shared or (options.metric and options.metric not in shared):
         wanted = f"the metric {options.metric!r}" if options.metric else "no metric"
@@ -79,9 +80,3 @@ def _load(folder: str) -> dict[str, SweepResult]:
     if not any(result.metrics for result in results.values()):
         raise UsageError(f"--compare needs finished cells, and {file} has none; --resume that run.")
     return results
-
-
-def _metrics(run: dict[str, SweepResult]) -> list[str]:
-    """The metrics of every result that has some."""
-    having = [result.metrics for result in run.values() if result.metrics]
-    return [name for name in having[0] if all(name in own for own in having)]

@@ -121,7 +121,9 @@ class Journal:
             return
         *lines, cut_off = content.split(b"\n")
         if lines:
-            self._check_header(lines[0], header)
+            first = _opened(lines[0])
+            if first is None or first.get("format") != FORMAT:
+                raise self._no_journal()
             self._header = None
         elif not _line(header).encode().startswith(content):
             raise self._no_journal()
@@ -132,12 +134,6 @@ class Journal:
             with self._path.open("r+b") as file:
                 file.truncate(len(content) - len(cut_off))
             self._say("its last line was cut off and is dropped")
-
-    def _check_header(self, line: bytes, header: dict[str, Any]) -> None:
-        first = _opened(line)
-        if first is None or first.get("format") != FORMAT:
-            raise self._no_journal()
-        self._compare(first, header)
 
     def _take(self, line: bytes, header: dict[str, Any]) -> bool:
         """Takes what a line says; False if the line is damaged."""

@@ -44,35 +44,28 @@ def keeps_a_core_busy(closed: ClosedJaxpr) -> bool:
     That is so with a convolution anywhere, and with a large product of matrices in a loop. A
     product with a short side, as in logistic regression, is faster for several lanes at once.
     """
-    loops = (_parts(part) for part in _loops(closed))
-    products = (
-        equation
-        for parts in loops
-        for part in parts
-        for equation in part.eqns
-        if equation.primitive.name == "dot_general"
-    )
-    convolution = any(name == "conv_general_dilated" for name in _primitives(closed))
-    return convolution or any(map(_is_large, products))
+    if any(equation.primitive.name == "conv_general_dilated" for equation in _equations(closed)):
+        return True
+    in_loops = (equation for body in _loops(closed) for equation in _equations(body))
+    return any(e.primitive.name == "dot_general" and _is_large(e) for e in in_loops)
 
 
 def has_callback(closed: ClosedJaxpr) -> bool:
     """Whether a program calls back to Python while it runs."""
-    return any("callback" in name for name in _primitives(closed))
+    return any("callback" in equation.primitive.name for equation in _equations(closed))
 
 
-def _primitives(closed: ClosedJaxpr) -> Iterator[str]:
-    """The names of all operations of a program."""
-    for part in _parts(closed):
-        yield from (equation.primitive.name for equation in part.eqns)
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """All operations of a program, also those inside others."""
+    for part in _parts(jaxpr):
+        yield from part.eqns
 
 
 def _loops(closed: ClosedJaxpr) -> Iterator[Any]:
     """The bodies of all loops of a program."""
-    for part in _parts(closed):
-        for equation in part.eqns:
-            if equation.primitive.name in ("scan", "while"):
-                yield from _inside(equation)
+    for equation in _equations(closed):
+        if equation.primitive.name in ("scan", "while"):
+            yield from _inside(equation)
 
 
 def _is_large(product: Any) -> bool:
