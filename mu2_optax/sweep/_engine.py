@@ -1,4 +1,4 @@
-"""The public call, and the way of every cell from a function to a result."""
+"""The public call, which takes every cell from the user's function to a result."""
 
 import time
 import warnings
@@ -82,9 +82,9 @@ def sweep(
     * ``"loop"``: one call per cell. A cell that raises is NaN in the result, with a warning, and
       does not take the others with it.
     * ``"auto"``: ``"loop"`` on a CPU if ``train`` contains a convolution, or in a loop a product of
-      matrices that keeps a core busy by itself (sides from 16 on, 4 million multiplications: a
-      dense layer of 100 units), and ``"vmap"`` everywhere else; on a CPU the rates are shared out
-      between the cores, a call each. Measured by ``benchmarks/sweep_throughput.py``.
+      matrices that keeps a core busy by itself (no side below 16, at least 4 million
+      multiplications: a dense layer of 100 units), and ``"vmap"`` otherwise; on a CPU the cores
+      share the rates, one call each. Measured by ``benchmarks/sweep_throughput.py``.
 
     On a CPU, as many calls run at once as there are cores, at most 4.
 
@@ -117,12 +117,12 @@ def sweep(
         ``context``) or from before a setting of JAX changed that the numbers depend on.
       label: The result's label, such as the optimizer's name.
       context: Values to keep in ``result.info`` which must be the same on resume.
-      minutes: A budget of time: no call starts after it. Cells that have not been run are then not
-        ``finished`` in the result; with ``resume``, the same call goes on another time.
+      minutes: A time limit: no call starts after it. Cells that have not been run are then not
+        ``finished`` in the result; with ``resume``, the same call continues later.
       executor: What runs the calls instead of this process: a ``ProcessPoolExecutor``,
         ``Client.get_executor()`` of Dask, or another executor like those of
         ``concurrent.futures``. ``train`` is pickled, sent to each worker once, and compiled there;
-        the calls are those of a run without it, and give the same bits on the same kind of machine.
+        the calls are the same as without it, and give the same bits on the same kind of machine.
         Several workers need several calls: set ``chunk_size``, or the strategy ``"loop"``. With
         the strategy ``"python"`` several cells run at once.
       check: Called with the shape and dtype of each metric as soon as they are known, before
@@ -135,8 +135,8 @@ def sweep(
       SweepInterrupted: On Ctrl-C, with what has finished.
       ExecutorError: If the executor breaks or cannot be reached, with what has finished.
       MemoryError: If a call does not fit into memory, with a ``chunk_size`` to try.
-      Exception: Whatever else ends it while its cells run. All of these have what has finished as
-        their ``result``.
+      Exception: Whatever else ends the sweep while its cells run. The ``result`` of each of these
+        errors holds what has finished.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -206,7 +206,7 @@ def _run_cells(
     bar: Progress,
     info: dict[str, Any],
 ) -> None:
-    """Runs what has no outcome yet, and notes the seconds that it took."""
+    """Runs the cells that have no outcome yet, and notes how long that took."""
     layout = program.layout
     bar.skip(len(outcomes.cells))
     todo = [
@@ -233,7 +233,7 @@ def _run_cells(
                 runner, started(), may_fail, deadline, partial(describe_block, grid), agree
             ):
                 before = len(outcomes.cells)
-                if error is not None:  # of a block that is a single cell
+                if error is not None:  # then the block is a single cell
                     (cell,) = cells_of(block)
                     reason = in_a_line(error)
                     bar.clear()

@@ -27,7 +27,7 @@ class StabilityRange(NamedTuple):
       interval: The bootstrap interval of ``value``.
       low: The smallest of them.
       high: The largest of them.
-      rates: All of them; if a rate of the grid between low and high is missing, it is not near.
+      rates: All of them; a rate of the grid between low and high that is missing here is not near.
     """
 
     value: float
@@ -248,7 +248,7 @@ def lr_sensitivity(
 def bootstrap(
     losses: Array, measure: Callable[[Array], Array], confidence: float
 ) -> tuple[float, tuple[float, float]]:
-    """A measure of the means over seeds, and its percentile interval over drawn seeds."""
+    """A measure of the means over seeds, and its percentile interval over resampled seeds."""
     if not 0 < confidence < 1:
         raise ValueError(f"`confidence` must lie between 0 and 1, got {confidence}.")
     seeds = losses.shape[1]

@@ -39,8 +39,8 @@ def plot_sweep(
 ) -> None:
     """Draws a metric's final value against the learning rate, a line for each result.
 
-    A result without a learning rate is a thick line without markers, at one height. A ring is
-    around the rate that ``result.info["untouched"]`` names, if it does.
+    A result without a learning rate is a thick line without markers, at one height. A ring marks
+    the rate in ``result.info["untouched"]``, if there is one.
 
     The line is the mean over seeds, the band goes from the worst seed to the best. A rate at which
     a seed diverged has no point on the line; a cross at the worse edge of the picture marks it. The
@@ -50,8 +50,8 @@ def plot_sweep(
       results: A result, a list of results with distinct labels, or a dict of them by label.
       metric: The metric's name.
       path: Where to write the picture; the suffix gives the format.
-      axes: Matplotlib's axes to draw into, instead of ``path``; the legend is then the caller's, by
-        ``axes.get_legend_handles_labels()``.
+      axes: Matplotlib's axes to draw into, instead of ``path``; the caller then adds the legend,
+        with ``axes.get_legend_handles_labels()``.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
       title: A title, or None.
       ylim: The limits of the vertical axis, or None to fit the data.
@@ -60,7 +60,7 @@ def plot_sweep(
     axes = _canvas(path, axes)
     better_low = metric_mode(metric, mode) == "min"
     looks = _in_matplotlib(styles(labelled).values())
-    crosses: dict[float, list[str]] = {}  # the colours of those at each rate
+    crosses: dict[float, list[str]] = {}  # the colours of what diverged at each rate
     rings = False
     for style, result in zip(looks, labelled.values(), strict=True):
         check_rates_alone(result, "plot_sweep needs sweeps")
@@ -118,8 +118,8 @@ def plot_curves(
       results: A result, a list of results with distinct labels, or a dict of them by label.
       metric: The metric's name.
       path: Where to write the picture; the suffix gives the format.
-      axes: Matplotlib's axes to draw into, instead of ``path``; the legend is then the caller's, by
-        ``axes.get_legend_handles_labels()``.
+      axes: Matplotlib's axes to draw into, instead of ``path``; the caller then adds the legend,
+        with ``axes.get_legend_handles_labels()``.
       learning_rate: The rate; if None, each rate of a single result is a line.
       steps: The step of each value of the curve; 1, 2, ... if None.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
@@ -222,7 +222,7 @@ def _cross_side_by_side(axes: Any, rate: float, colors: Sequence[str], *, on_top
 
 
 def _drawable(values: Any) -> Any:
-    """Keeps numbers within the reach of Matplotlib, which computes with their differences."""
+    """Keeps numbers small enough for Matplotlib, which computes differences of them."""
     return np.clip(values, -1e300, 1e300)
 
 

@@ -61,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"mu2-sweep: {error}", file=sys.stderr)
         return 2
-    except OSError as error:  # of a file of the run, such as a full disk
+    except OSError as error:  # writing a file of the run failed: the disk is full, say
         print(
-            f"mu2-sweep: {error}; finished cells are kept in the journal: make room, and go on "
-            "with the same options and --resume",
+            f"mu2-sweep: {error}; finished cells are kept in the journal: make room, and "
+            "continue with the same options and --resume",
             file=sys.stderr,
         )
         return 1
@@ -111,7 +111,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
             raise UsageError(str(error)) from error
         except UsageError:
             raise
-        except Exception as error:  # of the task's own code; the other optimizers may still work
+        except Exception as error:  # in the task's own code; the other optimizers may still work
             if isinstance(error, OSError) and error.filename == str(journal):
                 raise
             traceback.print_exc()
@@ -128,7 +128,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     if stopped:
         done = sum(int(result.finished.sum()) for result in results.values())
         print(
-            f"mu2-sweep: {stopped}; {done} finished cells are kept in {plan.folder}; go on with "
+            f"mu2-sweep: {stopped}; {done} finished cells are kept in {plan.folder}; continue with "
             f"the same options and --out {plan.folder} --resume",
             file=sys.stderr,
         )
@@ -136,7 +136,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
 
 
 def _way(row: Row, plan: Plan, options: argparse.Namespace) -> Callable[..., SweepResult]:
-    """How a row is run: all of it to the end, or with --halving the best of its rates."""
+    """How to run a row: every rate to the end, or with --halving only the best."""
     if not options.halving or not row.rates or plan.steps is None:
         return sweep
     mode = MODES.get(options.better)
@@ -144,7 +144,7 @@ def _way(row: Row, plan: Plan, options: argparse.Namespace) -> Callable[..., Swe
 
 
 def _all_failed(error: Exception, row: Row, plan: Plan, label: str) -> SweepResult:
-    """The result of a sweep that raised: each cell that had not finished failed by that error."""
+    """The result of a sweep that raised: what had not finished has failed, with that error."""
     result = getattr(error, "result", None)
     if not isinstance(result, SweepResult):  # nothing had run yet
         shape = (*map(len, row.rates.values()), len(plan.seeds))
@@ -187,7 +187,7 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
 
 
 def _say(text: str) -> None:
-    """Prints, also to a reader such as ``head`` that has gone away."""
+    """Prints, even if the reader, such as ``head``, has gone away."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

@@ -19,7 +19,7 @@ def compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
 
     Args:
       options: The options.
-      defaults: What they are if none is given.
+      defaults: The options of a command line that gives none.
 
     Raises:
       UsageError: If a folder holds no results, the runs have no metric in common, or an option is
@@ -63,7 +63,7 @@ def compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
     )
     tables = [text_table(run, metric, mode, initial, options.tolerance) for run in runs]
     listed = "".join(f"{f}:\n{t}\n\n" for f, t in zip((a, b), tables, strict=True))
-    return f"{listed}What is different is in {page} (open it in a browser)."
+    return f"{listed}The differences are in {page} (open it in a browser)."
 
 
 def _load(folder: str) -> dict[str, SweepResult]:
@@ -71,7 +71,7 @@ def _load(folder: str) -> dict[str, SweepResult]:
     if not file.is_file():
         raise UsageError(
             f"--compare needs two folders of finished runs, and {folder} holds no results.json; "
-            "name what an --out of mu2-sweep has named."
+            "name folders that were the --out of a run."
         )
     try:
         results = load_results(file)

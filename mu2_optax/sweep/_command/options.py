@@ -28,7 +28,7 @@ examples:
   mu2-sweep --task mnist --data folder-with-idx-files
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run     # Ctrl-C, and then:
   mu2-sweep --lrs 0.01,0.1,1 --strategy loop --out run --resume
-  mu2-sweep --lrs 0.01,0.1,0.3,1 --strategy loop --out run --resume    # runs 0.3 alone
+  mu2-sweep --lrs 0.01,0.1,0.3,1 --strategy loop --out run --resume    # runs only 0.3
   mu2-sweep --compare run other-run                        # two runs, on one page
   mu2-sweep my_module:train_fn                             # a task of your own
   mu2-sweep my_module:train_fn --strategy python           # not traced: an ordinary function
@@ -94,7 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--better",
         choices=("high", "low"),
-        help="which way the metric is better, where its name does not tell",
+        help="whether high or low is better, if the metric's name does not say so",
     )
     add(
         "--tolerance",
@@ -122,11 +122,11 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--resume",
         action="store_true",
-        help="go on with the run in --out, perhaps with more rates, seeds or optimizers; what has "
-        "finished stays",
+        help="continue the run in --out, perhaps with more rates, seeds or optimizers; finished "
+        "cells are kept",
     )
     add("--compare", nargs=2, metavar=("A", "B"), help="compare the runs in two folders, on a page")
-    add("--quiet", action="store_true", help="print results and errors alone")
+    add("--quiet", action="store_true", help="print only results and errors")
     add("--list", action="store_true", help="list tasks, optimizers and metrics, and exit")
     add("--version", action="version", version=f"mu2-optax {mu2_optax.__version__}")
     return parser

@@ -65,12 +65,12 @@ def open_executor(options: argparse.Namespace) -> Iterator[Executor | None]:
 
 
 def choose_folder(options: argparse.Namespace, name: str) -> Path:
-    """The run folder: given, or the next free name; only --resume goes into an old one."""
+    """The run folder: given, or the next free name; only --resume reuses an old one."""
     if options.out:
         folder = Path(options.out)
         if (folder / "journal").exists() and not options.resume:
             raise UsageError(
-                f"{folder} holds a run already; go on with it by --resume, or choose another --out."
+                f"{folder} holds a run already; continue it with --resume, or choose another --out."
             )
         place = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
         if not place.is_dir() or not os.access(place, os.W_OK):

@@ -26,14 +26,14 @@ from mu2_optax.sweep._run.tracing import check_precision
 
 # The rates if none are given; the published defaults of the default optimizers are among them.
 RATES = "1e-4,1e-3,2.5e-3,0.01,0.1,1,10,100"
-BALL_RATES = "1e-4:1e4:log9"  # those of the paper's story, with --ball
-MODES: dict[str | None, Mode] = {"high": "max", "low": "min"}  # of the values of --better
+BALL_RATES = "1e-4:1e4:log9"  # with --ball: those of the paper
+MODES: dict[str | None, Mode] = {"high": "max", "low": "min"}  # by the value of --better
 Train = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Row:
-    """What will be run of one optimizer.
+    """What to run for one optimizer.
 
     Attributes:
       train: The function of a cell: of (learning_rate, key), or of ``key`` if there is no rate. If
@@ -49,13 +49,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be run.
+    """What to run.
 
     Attributes:
       name: The task's name.
       rows: What is run under each label.
       seeds: The seeds.
-      steps: The steps of a run; None if it decides that itself.
+      steps: The steps of a run; None if the task decides that itself.
       context: What must be the same when the run is resumed.
       folder: The run folder.
     """
@@ -82,7 +82,9 @@ def make_plan(options: argparse.Namespace) -> Plan:
         raise UsageError(f"--ball must be positive and finite, got {options.ball:g}.")
     by_hand = options.strategy == "python"
     if by_hand and options.chunk_size is not None:
-        raise UsageError("--chunk-size does not apply to --strategy python: one cell at a time.")
+        raise UsageError(
+            "--chunk-size does not apply to --strategy python, which runs one cell at a time."
+        )
     lrs = options.lrs or parse_rates(RATES if options.ball is None else BALL_RATES)
     try:
         grid = make_grid(lrs, options.seeds)
@@ -101,14 +103,14 @@ def choose_metric(name: str | None, better: str | None, known: Iterable[str]) ->
 
     Args:
       name: The value of ``--metric``; the first known one if None.
-      better: The value of ``--better``, or None to tell from the metric's name.
+      better: The value of ``--better``, or None to go by the metric's name.
       known: The metrics that there are.
 
     Returns:
       The metric's name and its mode.
 
     Raises:
-      UsageError: If there is no such metric, or its name does not tell which way is better.
+      UsageError: If there is no such metric, or its name does not say which way is better.
     """
     available = list(known)
     (metric,) = choose("metric", available[0] if name is None else name, available)
@@ -189,7 +191,7 @@ def _with_each_optimizer(
     names = [name for name in names if name not in unfit]
     if unfit and not options.quiet:
         listed = ", ".join(unfit)
-        print(f"mu2-sweep: without {listed}, whose schedule needs --steps", file=sys.stderr)
+        print(f"mu2-sweep: leaving out {listed}, whose schedule needs --steps", file=sys.stderr)
     free = [name for name in names if not OPTIMIZERS[name].in_ball and options.ball is not None]
     if free:
         raise UsageError(f"{free[0]} cannot keep the params in a --ball; leave one of them out.")

@@ -39,8 +39,8 @@ class ExecutorError(RuntimeError):
 def calls_in_flight(workers: int) -> int:
     """How many calls to submit at once, so that no worker has to wait for the next one.
 
-    Most executors do not say how many workers they have: so it is many at first, and then a few
-    for each worker that has replied.
+    Most executors do not say how many workers they have: so it is many from the start, and more
+    where many workers have replied.
     """
     return max(1024, 4 * workers)
 
@@ -100,14 +100,14 @@ def _calls(executor: Any, task: Task, describe: Callable[[Block], str], workers:
     """Runs the blocks as calls of an executor.
 
     It submits `calls_in_flight` calls and then one for each reply. When no further block is to
-    start, it cancels the calls that have not begun, but for the oldest ones, one for each worker.
+    start, it cancels the calls that have not begun, except the oldest ones, one for each worker.
 
     Args:
       executor: The executor. It decides where its calls run, and whether those of a worker that is
         lost run again.
       task: What the workers need to know.
       describe: A block in words.
-      workers: Takes note of the workers that reply.
+      workers: Notes the workers that reply.
 
     Returns:
       The runner. It raises `ExecutorError` if the executor has lost a call or cannot be reached.
@@ -159,7 +159,7 @@ def _calls(executor: Any, task: Task, describe: Callable[[Block], str], workers:
 
 
 def _pack(task: Task) -> bytes:
-    """Pickles a task, by cloudpickle if it is installed: closures and lambdas, too.
+    """Pickles a task; if cloudpickle is installed, closures and lambdas too.
 
     Raises:
       TypeError: If ``train`` cannot be pickled.
@@ -215,6 +215,6 @@ def _or_lost(what: Callable[[], str] = lambda: "its scheduler") -> Iterator[None
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise ExecutorError(
-            f"the executor lost {what()} ({reason}); start it anew and make the same call "
+            f"the executor lost {what()} ({reason}); restart it and make the same call "
             "again: with `resume`, what has finished is not run a second time."
         ) from error

@@ -21,7 +21,7 @@ from mu2_optax.sweep._report.svg import Axis, Line, Point, chart, fitted_axis, t
 from mu2_optax.sweep._results.result import SweepResult
 
 _VALUES, _DOTS = 300, 40  # how many of a curve's values are drawn, and how many can be pointed at
-_CROWDED = 3.0  # how many times as high as the best part a chart must be for a second one of that
+_CROWDED = 3.0  # a chart this many times as high as its best part may get another of it
 
 
 def rate_charts(
@@ -43,7 +43,7 @@ def rate_charts(
       near: The best value, and how far from it values are near; None for one chart.
 
     Returns:
-      The chart, and where lines lie on each other near the best another of that part.
+      The chart, and if lines overlap near the best, another of that part.
     """
     lines = [_rate_line(label, looks[label], r, metric) for label, r in results.items()]
     rates = np.unique(np.concatenate([result.learning_rates for result in results.values()]))
@@ -73,7 +73,7 @@ def curve_charts(
       zoomed: Whether there may be a second chart, of the last tenth of the way to the best end.
 
     Returns:
-      The chart, and where lines lie on each other near the best another of that part.
+      The chart, and if lines overlap near the best, another of that part.
     """
     lines = [
         _curve(label, looks[label], results[label].select(learning_rate=rates[label]), metric, rate)
@@ -170,7 +170,7 @@ def _line(
     dots: Sequence[tuple[Point, str]],
     crosses: Sequence[tuple[float, str]],
 ) -> Line:
-    """A line through the means of a band, one for each of the places; a gap where there is none."""
+    """A line through the means of a band at the given places, with gaps where there is none."""
     pieces: list[list[tuple[float, ...]]] = [[]]
     for point in zip(at, *(values.tolist() for values in band), strict=True):
         if np.isfinite(point[1]):
@@ -219,7 +219,7 @@ def _best_part(
 ) -> Array | None:
     """The ends of the best part of a vertical axis; None if it shows nothing new."""
     sign = 1.0 if mode == "min" else -1.0
-    far = sign * best + reach  # in losses, whatever is better
+    far = sign * best + reach  # as a loss, whichever way is better
     inside = sign * values <= far
     if not np.isfinite(far) or not inside.any():
         return None

@@ -1,4 +1,4 @@
-"""Two runs on one page: the same axes, what is better, and what else was different."""
+"""Two runs on one page: the same axes, which is better, and what else differed."""
 
 from collections.abc import Mapping
 from html import escape
@@ -180,7 +180,7 @@ def _change(change: float, sign: float, text: Any) -> str:
 
 
 def _circumstances(runs: Runs) -> str:
-    """What else differs: a row for each fact, with what it is in either run."""
+    """What else differs: a row for each fact, with its value in each run."""
     facts = [_facts(run) for run in runs]
     names = dict.fromkeys([*facts[0], *facts[1]])
     rows = "".join(
@@ -191,7 +191,7 @@ def _circumstances(runs: Runs) -> str:
         if facts[0].get(name) != facts[1].get(name)
     )
     if not rows:
-        return "<h2>How the runs differ</h2><p>In nothing that is recorded of them.</p>"
+        return "<h2>How the runs differ</h2><p>In nothing that was recorded.</p>"
     same = [name for name in names if facts[0].get(name) == facts[1].get(name)]
     told = f'<p class="facts">The same in both: {escape(", ".join(same))}.</p>' if same else ""
     return (
@@ -202,7 +202,7 @@ def _circumstances(runs: Runs) -> str:
 
 
 def _facts(run: Mapping[str, SweepResult]) -> dict[str, str]:
-    """What is recorded of a run, each value of its context by itself."""
+    """What was recorded of a run, with a fact for each value of its context."""
     facts = run_facts(run.values())
     facts.pop("context", None)
     swept = [result.axes["learning_rate"] for result in run.values() if result.axes]

@@ -38,11 +38,11 @@ def write_report(
 ) -> None:
     """Writes results as one HTML page that needs no network and no other file.
 
-    It has the picture (point at a value to see its rate and seed; a second chart where lines lie
-    on each other), the best setting of each optimizer as a line of Python, the table, the measures
+    It has the picture (point at a value to see its rate and seed; a second chart where lines
+    overlap), the best setting of each optimizer as a line of Python, the table, the measures
     with what they mean, curves over steps for each metric that has them, the other metrics, what
-    diverged, and how and when it was run. It has dark colours where the reader's system has, and
-    prints whole. A label has the same colour on every page and in every picture.
+    diverged, and how and when it was run. It is dark if the reader's system is, and prints in
+    full. A label has the same colour on every page and in every picture.
 
     Args:
       results: A result, a list of results with distinct labels, or a dict of them by label, over
@@ -156,7 +156,7 @@ def _headline(metric: str, summary: Summary) -> str:
 
 
 def _plateaus(name: str, summary: Summary) -> str:
-    """How far the learning rate may be wrong."""
+    """How far off the learning rate may be."""
     if not summary.measured:
         return f"No measures of {name}: they need every cell finished, and rates above 0."
     reach = f"within {summary.reach} of the best {name}, {number_text(summary.best)}"

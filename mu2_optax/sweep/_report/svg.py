@@ -33,7 +33,7 @@ class Line:
       band: For each piece, the points along the lower edge and back along the upper one.
       dots: Single values, each with what it stands for.
       crosses: Where along the first axis there is no value, each with why.
-      rings: Points of the line to be told from the others, each with what it stands for.
+      rings: Points of the line that stand out, each with what it stands for.
     """
 
     label: str
@@ -83,7 +83,7 @@ def fitted_axis(
     text: Callable[[float], str],
     ticks: Sequence[float] = (),
 ) -> Axis:
-    """A scale with a margin around the values, of so large a part of what they span."""
+    """A scale around the values, with a margin of ``pad`` times what they span."""
     low, high = float(values.min()), float(values.max())
     if log:
         margin = pad * ((log10(high) - log10(low)) or 1.0)

@@ -1,4 +1,4 @@
-"""An append-only record of finished cells, so that a killed sweep goes on where it was."""
+"""An append-only record of finished cells, so that a killed sweep continues where it stopped."""
 
 import io
 import json
@@ -110,7 +110,7 @@ class Journal:
         content = "".join(map(_line, items)).encode()
         with naming(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab", buffering=0) as file:  # in one piece, beside another process
+            with self._path.open("ab", buffering=0) as file:  # one write, not mixed with others
                 _write(file, content)
         self._header = None
 
@@ -148,7 +148,7 @@ class Journal:
             cell = self._places.get(tuple(item["cell"]))
             if cell is None:
                 raise self._outside(item["cell"], header)
-            if "metrics" in item or cell not in self.cells:  # what finished has finished
+            if "metrics" in item or cell not in self.cells:  # a failure does not replace a success
                 self.cells[cell] = self._outcome(item)
         else:
             self.outputs = {
@@ -170,8 +170,8 @@ class Journal:
 
     def _no_journal(self) -> JournalError:
         return JournalError(
-            f"{self._path} is not the journal of a sweep, or its first line is damaged: it is no "
-            f"header of {FORMAT}; choose another file."
+            f"{self._path} is not the journal of a sweep, or its first line is damaged: it is not "
+            f"a header of {FORMAT}; choose another file."
         )
 
     def _compare(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ def _write(file: io.FileIO, content: bytes) -> None:
             written += file.write(content[written:])
         os.fsync(file.fileno())
     except OSError:
-        if written and file.tell() == os.fstat(file.fileno()).st_size:  # nobody else came after it
+        if written and file.tell() == os.fstat(file.fileno()).st_size:  # nobody wrote after it
             file.truncate(file.tell() - written)
         raise
 

@@ -1,4 +1,4 @@
-"""What a sweep gives back: arrays with named axes."""
+"""What a sweep returns: arrays with named axes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -105,7 +105,7 @@ class SweepResult:
         return bad & self.finished
 
     def failed(self) -> npt.NDArray[np.bool_]:
-        """Which cells failed: those with an error, a part of the diverged ones.
+        """Which cells failed with an error; they count as diverged, too.
 
         Returns:
           A boolean array of the grid's shape.

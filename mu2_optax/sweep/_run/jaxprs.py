@@ -1,4 +1,4 @@
-"""What a traced program shows before it runs: what it is, and what it keeps busy."""
+"""What a traced program shows before it runs: its fingerprint, and how much work it is."""
 
 import hashlib
 import re

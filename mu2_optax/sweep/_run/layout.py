@@ -78,7 +78,7 @@ def choose_layout(
     if strategy == "auto":
         strategy = "loop" if platform == "cpu" and busy else "vmap"
         if platform == "cpu" and devices is None and chunk_size is None:
-            shares = _workers()  # a call per core: XLA runs small matrix products on one
+            shares = _workers()  # a call per core: XLA runs a small matrix product on one core
     # Split the axis that leaves the fullest device with the fewest cells.
     sharded = 0 if ceil(points / count) * seeds <= points * ceil(seeds / count) else 1
     parts = (count, 1) if sharded == 0 else (1, count)
@@ -100,7 +100,7 @@ def choose_layout(
 
 
 def cover(grid: Grid, layout: Layout) -> list[Block]:
-    """Covers the grid with blocks of one shape; the last ones repeat cells to be full.
+    """Covers the grid with blocks of one shape; the last ones repeat cells to fill up.
 
     All points of the first seeds come first.
     """

@@ -34,15 +34,15 @@ def run_blocks(
 
     Args:
       runner: How they run: `in_turn`, `on_threads`, or on an executor.
-      todo: The blocks, each taken when it is to be started.
+      todo: The blocks, each taken when it starts.
       may_fail: How many may fail without taking the others with them.
       deadline: When to start no further block, by ``time.monotonic``.
       describe: A block in words, for a note on the error that it raises.
-      agree: Gives the largest number that any of the processes that share these blocks passes;
-        where there is one process, its own.
+      agree: Returns the largest of the numbers that the processes sharing these blocks pass; the
+        number itself if there is one process.
 
     Yields:
-      The block, what it gave, and the error if it failed.
+      The block, what it returned, and the error if it failed.
     """
     with _first_interrupt_noted() as interrupted:
 
@@ -95,7 +95,7 @@ def in_turn(run: Callable[[Block], Any]) -> Runner:
 
 
 def on_threads(run: Callable[[Block], Any], workers: int) -> Runner:
-    """Runs the blocks on a few threads, under the settings of JAX that hold in this one."""
+    """Runs the blocks on a few threads, under this thread's settings of JAX."""
     settings = current_settings()
 
     def in_a_thread(block: Block) -> Any:

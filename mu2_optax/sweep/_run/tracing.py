@@ -29,8 +29,8 @@ class Traced:
     def cell(self, constants: Any, point: Any, seed: Any) -> dict[str, Any]:
         """Runs one cell; the arrays that ``train`` closes over are arguments here.
 
-        So they are neither copied into the compiled program nor folded by the compiler, which
-        matters when they are a data set.
+        As arguments they are neither copied into the compiled program nor folded by the compiler,
+        which matters if they are a data set.
         """
         leaves = jaxpr_as_fun(ClosedJaxpr(self.closed.jaxpr, constants))(seed, point)
         return dict(zip(self.outputs, leaves, strict=True))
@@ -47,7 +47,7 @@ def trace(train: Callable[..., Mapping[str, Any]], grid: Grid) -> Traced:
       The traced cell.
 
     Raises:
-      TypeError: If ``train`` cannot take the arguments, or returns something else than a dict of
+      TypeError: If ``train`` cannot take the arguments, or returns anything other than a dict of
         numeric arrays.
       ValueError: If a value of the grid is lost in JAX's default precision.
     """
@@ -103,7 +103,7 @@ def check_signature(train: Any, grid: Grid) -> None:
     """Requires a function that can take the grid's axes and a key.
 
     Raises:
-      TypeError: If ``train`` cannot be called so.
+      TypeError: If ``train`` cannot be called with them.
     """
     if not callable(train):
         raise TypeError(
@@ -148,7 +148,7 @@ def checked_metrics(
       The metrics by name.
 
     Raises:
-      TypeError: If it is anything else than a dict of real numbers and arrays.
+      TypeError: If it is anything other than a dict of real numbers and arrays.
     """
     if not isinstance(metrics, Mapping) or not metrics:
         raise TypeError(
