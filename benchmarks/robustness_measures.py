@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from benchmarks.experiment import Results, select
 from mu2_optax.sweep import SweepResult, lr_sensitivity, plateau_width, stability_range
-from mu2_optax.sweep._analysis.measures import bootstrap, final_losses
+from mu2_optax.sweep._analysis.measures import bootstrap
+from mu2_optax.sweep._analysis.metrics import final_losses
 
 BUDGETS = {"steps": "equal steps", "evaluations": "equal gradient evaluations"}
 TOLERANCE = 0.01  # how far from the best accuracy a plateau may be

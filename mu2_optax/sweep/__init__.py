@@ -1,10 +1,9 @@
 """Sweeps over learning rates and seeds in one compiled call, with measures and pictures.
 
-`sweep` runs a function of (learning_rate, key) over a grid, and `halving` only the best of it to
-the end; `stability_range`, `plateau_width` and
-`lr_sensitivity` say how much the learning rate matters; `plot_sweep` shows it; `load_digits` and
-`load_mnist` are data to try it on. On the command line: ``mu2-sweep``, or
-``python -m mu2_optax.sweep``.
+`sweep` runs a function of (learning_rate, key) over a grid, and `halving` runs only the best rates
+to the end; `stability_range`, `plateau_width` and `lr_sensitivity` say how much the learning rate
+matters; `plot_sweep` shows it; `load_digits` and `load_mnist` are data to try it on. On the command
+line: ``mu2-sweep``, or ``python -m mu2_optax.sweep``.
 """
 
 from mu2_optax.sweep._analysis.measures import LearningRateSensitivity as LearningRateSensitivity

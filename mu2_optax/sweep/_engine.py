@@ -1,36 +1,34 @@
-"""The public call, and the way of every cell from a function to a result."""
+"""The public call, which takes every cell from the user's function to a result."""
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import numpy as np
-import numpy.typing as npt
 
 from mu2_optax.sweep._environment import (
-    current_settings,
     describe_machine,
     describe_versions,
     is_shared,
     largest,
     one_journal,
 )
-from mu2_optax.sweep._grid import SEED, Grid, make_grid
-from mu2_optax.sweep._remote.executor import Workers, on_executor
-from mu2_optax.sweep._remote.worker import Task
-from mu2_optax.sweep._results.outcomes import Outcomes
+from mu2_optax.sweep._grid import Grid, Rates, make_grid
+from mu2_optax.sweep._remote.executor import on_executor
+from mu2_optax.sweep._results.outcomes import Outcomes, in_a_line
 from mu2_optax.sweep._results.result import SweepResult
 from mu2_optax.sweep._run.layout import (
     Block,
     Strategy,
+    block_ranges,
     cells_of,
     choose_layout,
     cover,
@@ -41,10 +39,7 @@ from mu2_optax.sweep._run.layout import (
 from mu2_optax.sweep._run.options import check_context, check_options
 from mu2_optax.sweep._run.programs import Program, make_program
 from mu2_optax.sweep._run.progress import Progress
-from mu2_optax.sweep._run.threads import Runner, in_turn, on_threads, run_blocks
-
-Rates: TypeAlias = Sequence[float | np.number[Any]] | npt.NDArray[Any] | jax.Array
-"""Numbers in a row."""
+from mu2_optax.sweep._run.threads import Runner, in_this_process, run_blocks
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -87,9 +82,9 @@ def sweep(
     * ``"loop"``: one call per cell. A cell that raises is NaN in the result, with a warning, and
       does not take the others with it.
     * ``"auto"``: ``"loop"`` on a CPU if ``train`` contains a convolution, or in a loop a product of
-      matrices that keeps a core busy by itself (sides from 16 on, 4 million multiplications: a
-      dense layer of 100 units), and ``"vmap"`` everywhere else; on a CPU the rates are shared out
-      between the cores, a call each. Measured by ``benchmarks/sweep_throughput.py``.
+      matrices that keeps a core busy by itself (no side below 16, at least 4 million
+      multiplications: a dense layer of 100 units), and ``"vmap"`` otherwise; on a CPU the cores
+      share the rates, one call each. Measured by ``benchmarks/sweep_throughput.py``.
 
     On a CPU, as many calls run at once as there are cores, at most 4.
 
@@ -116,19 +111,18 @@ def sweep(
       progress: Whether to show progress on stderr: on a terminal one line with the rates and seeds
         that are running and the time left, elsewhere a line every ten seconds.
       resume: A file that records each finished call's cells; if it exists, the cells in it are not
-        run again, but for those that failed. The grid may have more values and seeds than when the
-        file was begun: then only the new cells run. A file that another sweep has recorded is
-        refused,
-        also if only ``train`` was edited since (which cannot be seen in ``"python"``: put a version
-        into ``context``) or a setting of JAX that numbers depend on.
+        run again, except those that failed. The grid may have more values and seeds than when the
+        file was begun: then only the new cells run. The file of another sweep is refused, and so is
+        one from before ``train`` was edited (which ``"python"`` cannot notice: put a version into
+        ``context``) or from before a setting of JAX changed that the numbers depend on.
       label: The result's label, such as the optimizer's name.
       context: Values to keep in ``result.info`` which must be the same on resume.
-      minutes: A budget of time: no call starts after it. Cells that have not been run are then not
-        ``finished`` in the result; with ``resume``, the same call goes on another time.
+      minutes: A time limit: no call starts after it. Cells that have not been run are then not
+        ``finished`` in the result; with ``resume``, the same call continues later.
       executor: What runs the calls instead of this process: a ``ProcessPoolExecutor``,
         ``Client.get_executor()`` of Dask, or another executor like those of
         ``concurrent.futures``. ``train`` is pickled, sent to each worker once, and compiled there;
-        the calls are those of a run without it, and give the same bits on the same kind of machine.
+        the calls are the same as without it, and give the same bits on the same kind of machine.
         Several workers need several calls: set ``chunk_size``, or the strategy ``"loop"``. With
         the strategy ``"python"`` several cells run at once.
       check: Called with the shape and dtype of each metric as soon as they are known, before
@@ -141,8 +135,8 @@ def sweep(
       SweepInterrupted: On Ctrl-C, with what has finished.
       ExecutorError: If the executor breaks or cannot be reached, with what has finished.
       MemoryError: If a call does not fit into memory, with a ``chunk_size`` to try.
-      Exception: Whatever else ends it while its cells run. All of these have what has finished as
-        their ``result``.
+      Exception: Whatever else ends the sweep while its cells run. The ``result`` of each of these
+        errors holds what has finished.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -185,9 +179,9 @@ def sweep(
             "context": dict(context or {}),
         }
         place = (
-            _here(program, info)
+            in_this_process(program, info)
             if executor is None
-            else _there(executor, train, grid, program, info)
+            else on_executor(executor, train, grid, program, info)
         )
         try:
             _run_cells(program, place, grid, outcomes, deadline, bar, info)
@@ -203,30 +197,6 @@ def sweep(
     return outcomes.result(info)
 
 
-@contextmanager
-def _here(program: Program, info: dict[str, Any]) -> Iterator[Runner]:
-    """Runs blocks in this process."""
-    start = time.perf_counter()
-    program.compile()
-    info["compile_seconds"] = round(time.perf_counter() - start, 4)
-    workers = program.layout.workers
-    yield on_threads(program.run, workers) if workers else in_turn(program.run)
-
-
-@contextmanager
-def _there(
-    executor: Any, train: Callable[..., Any], grid: Grid, program: Program, info: dict[str, Any]
-) -> Iterator[Runner]:
-    """Runs blocks on an executor, whose workers compile for themselves."""
-    task = Task(train, grid, program.layout, current_settings(), program.fingerprint())
-    workers = Workers()
-    try:
-        yield on_executor(executor, task, partial(describe_block, grid), workers)
-    finally:
-        info["compile_seconds"] = round(workers.compile_seconds, 4)
-        info["workers"] = workers.describe()
-
-
 def _run_cells(
     program: Program,
     place: AbstractContextManager[Runner],
@@ -236,7 +206,7 @@ def _run_cells(
     bar: Progress,
     info: dict[str, Any],
 ) -> None:
-    """Runs what has no outcome yet, and notes the seconds that it took."""
+    """Runs the cells that have no outcome yet, and notes how long that took."""
     layout = program.layout
     bar.skip(len(outcomes.cells))
     todo = [
@@ -249,16 +219,21 @@ def _run_cells(
     bar.note("compiling")
     alone = layout.strategy in ("loop", "python") and layout.devices is None
     may_fail = int(np.prod(grid.shape)) - 1 if alone else 0  # if all fail, that is an error
-    started = _noting(todo, grid, bar)
+
+    def started() -> Iterator[Block]:
+        for block in todo:
+            bar.start(block_ranges(grid, block))
+            yield block
+
     with place as runner:
         start = time.perf_counter()
         try:
             agree = largest if is_shared(layout.devices) else int
             for block, values, error in run_blocks(
-                runner, started, may_fail, deadline, partial(describe_block, grid), agree
+                runner, started(), may_fail, deadline, partial(describe_block, grid), agree
             ):
                 before = len(outcomes.cells)
-                if error is not None:  # of a block that is a single cell
+                if error is not None:  # then the block is a single cell
                     (cell,) = cells_of(block)
                     reason = in_a_line(error)
                     bar.clear()
@@ -267,7 +242,7 @@ def _run_cells(
                 else:
                     cells = program.unpack(block, values)
                     outcomes.add({c: (m, None) for c, m in cells if c not in outcomes.cells})
-                bar.advance(len(outcomes.cells) - before, _cells_in_words(grid, block))
+                bar.advance(len(outcomes.cells) - before, block_ranges(grid, block))
         finally:
             info["run_seconds"] = round(time.perf_counter() - start, 4)
 
@@ -276,27 +251,3 @@ def _with_result(error: Any, result: SweepResult) -> Exception:
     """Puts what has finished into an error that ends a sweep."""
     error.result = result
     return error
-
-
-def _noting(todo: Iterable[Block], grid: Grid, bar: Progress) -> Iterator[Block]:
-    """The blocks, each noted as it is started."""
-    for block in todo:
-        bar.start(_cells_in_words(grid, block))
-        yield block
-
-
-def _cells_in_words(grid: Grid, block: Block) -> str:
-    """The cells of a block: ``learning rate 0.1 to 10, seed 0``."""
-    points, seeds = block
-    columns = [*grid.points[points].T, grid.seeds[seeds]]
-    ranges = [(values.min(), values.max()) for values in columns]
-    return ", ".join(
-        f"{name.replace('_', ' ')} {low:g}" + (f" to {high:g}" if high > low else "")
-        for name, (low, high) in zip([*grid.axes, SEED], ranges, strict=True)
-    )
-
-
-def in_a_line(error: Exception) -> str:
-    """An error's type and the last line of its text; XLA's own traceback comes before it."""
-    lines = str(error).strip().splitlines() or ["no message"]
-    return f"{type(error).__name__}: {lines[-1].strip()}"

@@ -1,8 +1,8 @@
 """What a sweep runs in: the settings of JAX, the machine, and other processes beside this one.
 
 Under ``jax.distributed`` several processes share one sweep. Each makes the same calls in the same
-order, and every call runs on the devices of all of them. Three things one process knows and the
-others do not: the journal, the clock and Ctrl-C. `one_journal` and `largest` tell the others.
+order, and every call runs on the devices of all of them. But each has its own files and clock, and
+only one may get Ctrl-C: `one_journal` and `largest` make them act alike.
 """
 
 import os
@@ -62,7 +62,7 @@ def deciding_settings() -> Settings:
 
 @contextmanager
 def under_settings(settings: Settings) -> Iterator[None]:
-    """Applies settings to this thread for the time of a ``with``.
+    """Applies settings to this thread within a ``with``.
 
     Args:
       settings: What `current_settings` gave, in this process or another.
@@ -81,7 +81,7 @@ def cores() -> int:
 
 
 def default_device() -> jax.Device:
-    """The device that arrays go to when nobody says where."""
+    """The device that arrays go to by default."""
     return next(iter(jax.device_put(np.float32(0)).devices()))
 
 
@@ -135,7 +135,7 @@ def check_all_take_part(devices: Sequence[jax.Device]) -> None:
 
 
 def largest(number: int) -> int:
-    """The largest of the numbers that the processes give."""
+    """The largest of the numbers that the processes pass."""
     return int(np.max(multihost_utils.process_allgather(np.int32(number))))
 
 

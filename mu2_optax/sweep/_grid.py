@@ -4,8 +4,9 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
@@ -13,7 +14,10 @@ LEARNING_RATE = "learning_rate"
 SEED = "seed"
 RESERVED = ("key", SEED, "optimizer", "error")
 
-Cell = tuple[int, int]  # the index of a point (a combination of the axes' values), that of a seed
+Rates: TypeAlias = Sequence[float | np.number[Any]] | npt.NDArray[Any] | jax.Array
+"""A list or an array of numbers."""
+
+Cell = tuple[int, int]  # indices of a point (a combination of the axes' values) and of a seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +43,7 @@ class Grid:
     def points(self) -> npt.NDArray[np.float64]:
         """Every combination of the axes' values, one per row, the last axis fastest.
 
-        Without an axis there is one combination, of nothing.
+        Without axes there is one combination, which is empty.
         """
         if not self.axes:
             return np.zeros((1, 0))
@@ -101,9 +105,9 @@ def _axis(name: str, values: Any) -> npt.NDArray[np.float64]:
 
 
 def _as_float64(values: Any) -> npt.NDArray[np.float64]:
-    """Real numbers in float64; those of float32 as the decimal numbers that they print as.
+    """Real numbers in float64; a float32 becomes the decimal number that it prints as.
 
-    So the 0.1 of ``jnp.logspace`` is the 0.1 of a list, and merging finds them equal.
+    So the 0.1 of ``jnp.logspace`` is the 0.1 of a list, and `merge` finds them equal.
     """
     array = np.asarray(values)
     if array.dtype.kind in "cbUS":

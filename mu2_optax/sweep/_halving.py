@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mu2_optax.sweep._analysis.metrics import Mode, band_of_rates, metric_mode
-from mu2_optax.sweep._engine import Rates, sweep
-from mu2_optax.sweep._grid import LEARNING_RATE, Grid, make_grid
+from mu2_optax.sweep._engine import sweep
+from mu2_optax.sweep._grid import LEARNING_RATE, Grid, Rates, make_grid
 from mu2_optax.sweep._results.cells import in_grid
 from mu2_optax.sweep._results.result import SweepResult
 
-KEPT = 1 / 4  # of the rates of a rung; the budgets grow by the inverse
+KEPT = 1 / 4  # the share of a rung's rates that goes on; budgets grow by the inverse
 
 
 def halving(
@@ -34,13 +34,13 @@ def halving(
     """Finds the best learning rate without running all of them to the end.
 
     Each rung is a `sweep` of its own, with all seeds: every rate for the first budget of steps,
-    then the best quarter of them (by the mean over seeds; at least one) anew for the next, and so
-    on. With n rates and budgets of 1/16, 1/4 and all of the steps, that costs n/16 + ⌊n/4⌋/4 +
-    ⌊n/16⌋ runs instead of n, each ⌊·⌋ at least 1: a quarter for 8 rates, less for more. Each rung
-    is compiled by itself.
+    then the best quarter of them (by the mean over seeds; at least one) from the start for the
+    next, and so on. With n rates and budgets of 1/16, 1/4 and all of the steps, that costs
+    n/16 + ⌊n/4⌋/4 + ⌊n/16⌋ runs instead of n, each ⌊·⌋ at least 1: a quarter for 8 rates, less for
+    more. Each rung is compiled by itself.
 
-    A rate that is stopped may have been the best in the end: what was stopped, and when, is in the
-    result, and so are the means that decided.
+    A rate that was stopped might have been the best in the end. The result says which rates were
+    stopped, when, and the means that decided it.
 
     Args:
       train: A function of (learning_rate, key, steps), as for `sweep`; ``steps`` is a Python int
@@ -54,7 +54,7 @@ def halving(
       resume: A file to record cells in, as in `sweep`: ``run.jsonl`` stands for one file for each
         rung, such as ``run-27.jsonl``.
       context: As in `sweep`.
-      **options: Everything else that `sweep` takes, but for ``minutes``.
+      **options: Everything else that `sweep` takes, except ``minutes``.
 
     Returns:
       The result over all rates at the last budget; those that were stopped are not ``finished``.
@@ -95,7 +95,7 @@ def halving(
             )
         except BaseException as error:
             finished = getattr(error, "result", None)
-            if isinstance(finished, SweepResult):  # of the whole, not of a rung
+            if isinstance(finished, SweepResult):  # make it span the whole grid, not only the rung
                 vars(error)["result"] = _over_all(finished, grid, last)
             raise
         name = next(iter(result.metrics)) if metric is None else metric
@@ -139,7 +139,7 @@ def _best(means: npt.NDArray[np.float64], mode: Mode) -> list[int]:
 def _journal(
     resume: str | Path | None, steps: int, left: npt.NDArray[np.float64], grid: Grid
 ) -> Path | None:
-    """The file of a rung; one of survivors is named after them, which others may have replaced."""
+    """The file of a rung; its name tells which rates survived, because a rerun may keep others."""
     if resume is None:
         return None
     path = Path(resume)
@@ -149,7 +149,7 @@ def _journal(
 
 
 def _over_all(result: SweepResult, grid: Grid, last: bool = True) -> SweepResult:
-    """The result of the last rung over all rates; before it, a result in which nothing finished."""
+    """The last rung's result over all rates; of an earlier rung, one in which nothing finished."""
     if last:
         return in_grid(result, grid.axes, grid.seeds)
     finished = np.zeros(grid.shape, bool)

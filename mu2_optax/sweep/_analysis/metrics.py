@@ -1,4 +1,4 @@
-"""What measures, tables and pictures share: a metric's better way, its means and bands."""
+"""Reading a metric for measures, tables and pictures: which way is better, means and bands."""
 
 import re
 from collections.abc import Mapping
@@ -28,20 +28,20 @@ _OF = re.compile(r"^(train|training|test|val|valid|validation|eval|dev|initial|f
 def metric_mode(metric: str, mode: str | None = None) -> Mode:
     """Whether a metric is better low (``"min"``) or high (``"max"``).
 
-    A few plain names tell: ``loss``, ``error``, ``error_rate`` and ``perplexity`` are better low,
-    ``accuracy`` and ``acc`` high; also with a word before them for a part of the data or a time, as
-    in ``test_loss`` or ``val/acc``, or ``_curve`` behind them. Any other name needs ``mode``,
-    because words mislead: ``neg_log_loss`` is better high.
+    A few plain names say so: ``loss``, ``error``, ``error_rate`` and ``perplexity`` are better low,
+    ``accuracy`` and ``acc`` high. They may have a prefix for a part of the data or a time, as in
+    ``test_loss`` or ``val/acc``, and the suffix ``_curve``. Any other name needs ``mode``, because
+    words can mislead: ``neg_log_loss`` is better high.
 
     Args:
       metric: The metric's name.
       mode: The answer, if it is known.
 
     Returns:
-      ``mode``, or what the name tells.
+      ``mode``, or what the name says.
 
     Raises:
-      ValueError: If the name does not tell.
+      ValueError: If ``mode`` is None and the name does not say.
 
     Examples:
       >>> metric_mode("test_accuracy"), metric_mode("neg_log_loss", "max")
@@ -52,20 +52,20 @@ def metric_mode(metric: str, mode: str | None = None) -> Mode:
     found = told_by(metric) if mode is None else mode
     if found is None:
         raise ValueError(
-            f"its name does not tell whether {metric!r} is better high or low; say so with "
+            f"the name {metric!r} does not say whether low or high is better; say so with "
             '`mode="min"` or `mode="max"` (on the command line, --better low or --better high).'
         )
     return "max" if found == "max" else "min"
 
 
 def told_by(metric: str) -> Mode | None:
-    """What a name tells if it is a plain one, perhaps of a curve, otherwise None."""
+    """The mode that a plain name implies, perhaps with ``_curve``; None for any other name."""
     name = re.sub(r"[-/ ]", "_", metric.lower()).removesuffix("_curve")
     return _PLAIN.get(_OF.sub("", name))
 
 
 def in_words(metric: str) -> str:
-    """A metric's name to be read."""
+    """A metric's name as words."""
     return metric.replace("_", " ")
 
 
@@ -80,7 +80,7 @@ def as_heading(metric: str) -> str:
 
 
 def mean(values: Any, axis: int | None = None) -> Any:
-    """The mean in float64, also where the sum would overflow."""
+    """The mean in float64, even where the sum would overflow."""
     scale = 2.0**-10  # a power of two, which changes no digit
     return np.mean(np.asarray(values, np.float64) * scale, axis=axis) / scale
 
@@ -103,6 +103,71 @@ class Band(NamedTuple):
         return Band(self.mean[indices], self.low[indices], self.high[indices])
 
 
+def check_rates_alone(result: SweepResult, who: str) -> None:
+    """Requires a sweep with no other axis than ``learning_rate``.
+
+    Args:
+      result: The sweep.
+      who: The beginning of the message, such as "plot_sweep needs sweeps".
+
+    Raises:
+      ValueError: If it has other axes.
+    """
+    if len(result.axes) > 1:
+        raise ValueError(
+            f"{who} over `learning_rate` alone, got the axes {list(result.axes)}; fix the others "
+            "with `result.select(...)`."
+        )
+
+
+def shared_metrics(results: Mapping[str, SweepResult]) -> list[str]:
+    """The metrics that all of the results have, not counting those without any."""
+    having = [result.metrics for result in results.values() if result.metrics]
+    return [name for name in having[0] if all(name in own for own in having)] if having else []
+
+
+def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[Array, Array, float]:
+    """A sweep's final values as losses: low is better, and what diverged is infinite.
+
+    Returns:
+      The rates in order, the losses (rates, seeds), and the sign that turns them back into values.
+    """
+    rates = result.learning_rates
+    check_rates_alone(result, "the measures need a sweep")
+    if not result.finished.all():
+        raise ValueError(
+            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first, or "
+            "measure `result.complete_seeds()`."
+        )
+    if (rates <= 0).any():
+        raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")
+    sign = 1.0 if metric_mode(metric, mode) == "min" else -1.0
+    order = np.argsort(rates)
+    losses = sign * result.final(metric)[order]
+    return rates[order], np.where(np.isfinite(losses), losses, np.inf), sign
+
+
+def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
+    """The metric before training: given, held by another metric, or the start of its curve."""
+    if isinstance(initial, str):
+        values: Any = result.final(initial)
+    elif initial is not None:
+        values = initial
+    elif result.metric(metric).ndim > len(result.shape):
+        values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
+    else:
+        raise ValueError(
+            f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
+            "training, or the name of the metric that holds it."
+        )
+    values = np.asarray(values, np.float64)
+    known = values[np.isfinite(values)]  # a cell that failed has none
+    start = float(np.median(known)) if known.size else np.nan
+    if not np.isfinite(start):
+        raise ValueError(f"`initial` must be finite, got {start}.")
+    return start
+
+
 def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[np.bool_]]:
     """The final values at each learning rate, over the seeds that have finished.
 
@@ -123,7 +188,7 @@ def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[n
 
 
 def band_of_steps(result: SweepResult, metric: str) -> tuple[Band, bool]:
-    """A metric that is a curve, up to the step where a seed diverges.
+    """A metric that is a curve, up to the step at which a seed diverges.
 
     Args:
       result: The part of a sweep at one learning rate, with a finished cell.
@@ -133,7 +198,7 @@ def band_of_steps(result: SweepResult, metric: str) -> tuple[Band, bool]:
       The band, one value per step; and whether it was cut off because a seed diverged.
 
     Raises:
-      ValueError: If the metric is no curve.
+      ValueError: If the metric is not a curve.
     """
     curves = result.metric(metric)[result.finished].astype(np.float64)
     if curves.ndim != 2:
@@ -148,9 +213,9 @@ def band_of_steps(result: SweepResult, metric: str) -> tuple[Band, bool]:
 
 
 def over_rates(results: Mapping[str, SweepResult]) -> dict[str, SweepResult]:
-    """The results, those of optimizers without a learning rate repeated at the rates of the others.
+    """Repeats the results of optimizers without a learning rate at the rates of the others.
 
-    So they can be drawn and listed beside them; `is_flat` tells them apart.
+    They can then be drawn and listed beside the others; `is_flat` tells them apart.
 
     Args:
       results: The results by label.

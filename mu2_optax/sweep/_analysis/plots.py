@@ -1,7 +1,7 @@
 """Pictures of sweeps: a metric against the learning rate, and against steps."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from mu2_optax.sweep._analysis.metrics import (
     Mode,
     band_of_rates,
     band_of_steps,
+    check_rates_alone,
     in_words,
     is_flat,
     metric_mode,
@@ -22,6 +23,7 @@ from mu2_optax.sweep._analysis.metrics import (
 from mu2_optax.sweep._analysis.styles import MARKERS, Style, in_order, styles
 from mu2_optax.sweep._results.result import SweepResult, by_label
 
+_CROSS = {"ha": "center", "va": "center", "fontsize": 11, "fontweight": "bold"}
 _RING = {"markersize": 12, "markerfacecolor": "none", "markeredgewidth": 1.8, "linestyle": ""}
 
 
@@ -37,8 +39,8 @@ def plot_sweep(
 ) -> None:
     """Draws a metric's final value against the learning rate, a line for each result.
 
-    A result without a learning rate is a thick line without markers, at one height. A ring is
-    around the rate that ``result.info["untouched"]`` names, if it does.
+    A result without a learning rate is a thick line without markers, at one height. A ring marks
+    the rate in ``result.info["untouched"]``, if there is one.
 
     The line is the mean over seeds, the band goes from the worst seed to the best. A rate at which
     a seed diverged has no point on the line; a cross at the worse edge of the picture marks it. The
@@ -48,24 +50,20 @@ def plot_sweep(
       results: A result, a list of results with distinct labels, or a dict of them by label.
       metric: The metric's name.
       path: Where to write the picture; the suffix gives the format.
-      axes: Matplotlib's axes to draw into, instead of ``path``; the legend is then the caller's, by
-        ``axes.get_legend_handles_labels()``.
+      axes: Matplotlib's axes to draw into, instead of ``path``; the caller then adds the legend,
+        with ``axes.get_legend_handles_labels()``.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
       title: A title, or None.
       ylim: The limits of the vertical axis, or None to fit the data.
     """
     labelled = over_rates(_check(results))
-    figure, axes = _canvas(path, axes)
+    axes = _canvas(path, axes)
     better_low = metric_mode(metric, mode) == "min"
-    looks = [_style(i, look) for i, look in enumerate(styles(labelled).values())]
-    crosses: list[tuple[float, int]] = []
+    looks = _in_matplotlib(styles(labelled).values())
+    crosses: dict[float, list[str]] = {}  # the colours of what diverged at each rate
     rings = False
-    for index, result in enumerate(labelled.values()):
-        if len(result.axes) > 1:
-            raise ValueError(
-                f"plot_sweep needs sweeps over `learning_rate` alone, got the axes "
-                f"{list(result.axes)}; fix the others with `result.select(...)`."
-            )
+    for style, result in zip(looks, labelled.values(), strict=True):
+        check_rates_alone(result, "plot_sweep needs sweeps")
         order = np.argsort(result.learning_rates)
         if (result.learning_rates == 0).any():
             order = order[1:]
@@ -75,10 +73,10 @@ def plot_sweep(
             )
         rates = result.learning_rates[order]
         band, diverged = band_of_rates(result, metric)
-        lost = rates[diverged[order]]
-        crosses.extend((float(rate), index) for rate in lost)
-        axes.update_datalim([(rate, 0.0) for rate in lost], updatey=False)  # no line leads there
-        style, name = dict(looks[index]), result.label or metric
+        for rate in rates[diverged[order]].tolist():
+            crosses.setdefault(rate, []).append(style["color"])
+            axes.update_datalim([(rate, 0.0)], updatey=False)  # no line leads there
+        name = result.label or metric
         if is_flat(result):
             style |= {"marker": "", "linewidth": 3.0}
             name += " (no rate)"
@@ -95,22 +93,9 @@ def plot_sweep(
         axes.set_yscale("log")
     if ylim is not None:
         axes.set_ylim(*ylim)
-    for rate, index in crosses:  # side by side, so that each optimizer's cross is seen
-        together = [i for r, i in crosses if r == rate]
-        shift = (together.index(index) - (len(together) - 1) / 2) * 7
-        axes.annotate(
-            "×",
-            (rate, 1.0 if better_low else 0.0),
-            xycoords=axes.get_xaxis_transform(),
-            xytext=(shift, -6 if better_low else 6),
-            textcoords="offset points",
-            color=looks[index]["color"],
-            ha="center",
-            va="center",
-            fontsize=11,
-            fontweight="bold",
-        )
-    _finish(figure, axes, "learning rate", metric, title, path, bool(crosses))
+    for rate, colors in crosses.items():
+        _cross_side_by_side(axes, rate, colors, on_top=better_low)
+    _finish(axes, "learning rate", metric, title, path, bool(crosses))
 
 
 def plot_curves(
@@ -133,8 +118,8 @@ def plot_curves(
       results: A result, a list of results with distinct labels, or a dict of them by label.
       metric: The metric's name.
       path: Where to write the picture; the suffix gives the format.
-      axes: Matplotlib's axes to draw into, instead of ``path``; the legend is then the caller's, by
-        ``axes.get_legend_handles_labels()``.
+      axes: Matplotlib's axes to draw into, instead of ``path``; the caller then adds the legend,
+        with ``axes.get_legend_handles_labels()``.
       learning_rate: The rate; if None, each rate of a single result is a line.
       steps: The step of each value of the curve; 1, 2, ... if None.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
@@ -143,24 +128,21 @@ def plot_curves(
     """
     labelled = _check(results)
     if learning_rate is not None:
-        lines = {
-            name: result.select(learning_rate=learning_rate) for name, result in labelled.items()
-        }
+        lines = {name: r.select(learning_rate=learning_rate) for name, r in labelled.items()}
     elif len(labelled) == 1:
         (result,) = labelled.values()
-        lines = {
-            f"{rate:g}": result.select(learning_rate=float(rate)) for rate in result.learning_rates
-        }
+        rates = result.learning_rates.tolist()
+        lines = {f"{rate:g}": result.select(learning_rate=rate) for rate in rates}
     else:
         raise ValueError(
             "`learning_rate` must be given to compare several results, for example "
             f"learning_rate={next(iter(labelled.values())).learning_rates[0]:g}."
         )
-    figure, axes = _canvas(path, axes)
+    axes = _canvas(path, axes)
     cut = False
-    by_rate = learning_rate is None
-    looks = in_order(len(lines)) if by_rate else list(styles(lines).values())
-    for index, (name, line) in enumerate(lines.items()):
+    heading = "learning rate" if learning_rate is None else None
+    looks = _in_matplotlib(in_order(len(lines)) if heading else styles(lines).values())
+    for style, (name, line) in zip(looks, lines.items(), strict=True):
         if not line.metrics or not line.finished.any():  # nothing to draw yet, or ever
             continue
         band, ends = band_of_steps(line, metric)
@@ -172,15 +154,12 @@ def plot_curves(
             )
         cut |= ends
         at = np.asarray(range(1, end + 1) if steps is None else steps[:end])
-        style = _style(index, looks[index]) | {"marker": ""}
-        _draw(axes, at, band, name, style)
+        _draw(axes, at, band, name, style | {"marker": ""})
         if ends and end:
-            last = _drawable(band.mean[-1])
-            axes.plot(at[-1], last, "x", color=style["color"], markersize=8)
+            axes.plot(at[-1], _drawable(band.mean[-1]), "x", color=style["color"], markersize=8)
     if (mode or told_by(metric)) != "max" and spans_decades(_drawn(axes)):
         axes.set_yscale("log")
-    heading = "learning rate" if learning_rate is None else None
-    _finish(figure, axes, "step", metric, title, path, cut, heading)
+    _finish(axes, "step", metric, title, path, cut, heading)
 
 
 def _check(results: Any) -> dict[str, SweepResult]:
@@ -190,30 +169,32 @@ def _check(results: Any) -> dict[str, SweepResult]:
     return labelled
 
 
-def _style(place: int, look: Style) -> dict[str, Any]:
-    """A look in Matplotlib's words; the first line is in front."""
-    return {
-        "color": look.color,
-        "marker": MARKERS[look.marker][0],
-        "linestyle": (0, look.dash) if look.dash else "-",
-        "markersize": 5,
-        "linewidth": 2.2 if place == 0 else 1.6,
-        "zorder": 20 - place,
-    }
+def _in_matplotlib(looks: Iterable[Style]) -> list[dict[str, Any]]:
+    """The looks of a picture's lines in Matplotlib's words; the first line is in front."""
+    return [
+        {
+            "color": look.color,
+            "marker": MARKERS[look.marker][0],
+            "linestyle": (0, look.dash) if look.dash else "-",
+            "markersize": 5,
+            "linewidth": 1.6 if place else 2.2,
+            "zorder": 20 - place,
+        }
+        for place, look in enumerate(looks)
+    ]
 
 
-def _canvas(path: str | Path | None, axes: Any) -> tuple[Any, Any]:
-    """A new figure and its axes, or no figure and the axes that were given.
+def _canvas(path: str | Path | None, axes: Any) -> Any:
+    """The axes that were given, or those of a new figure, 1600 pixels wide.
 
-    The figure is 1600 pixels wide and has its own canvas: pyplot's state and backend stay as
-    they are.
+    The figure has its own canvas: pyplot's state and backend stay as they are.
     """
     if (path is None) == (axes is None):
         raise ValueError(
             f"`path` or `axes` must be given, one of the two, got {path!r} and {axes!r}."
         )
     if axes is not None:
-        return None, axes
+        return axes
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -221,7 +202,7 @@ def _canvas(path: str | Path | None, axes: Any) -> tuple[Any, Any]:
         raise ModuleNotFoundError("plots need matplotlib: `pip install matplotlib`") from error
     figure = Figure(figsize=(8, 4.4), dpi=200, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.add_subplot()
+    return figure.add_subplot()
 
 
 def _draw(axes: Any, at: Any, band: Band, label: str, style: dict[str, Any]) -> None:
@@ -231,8 +212,17 @@ def _draw(axes: Any, at: Any, band: Band, label: str, style: dict[str, Any]) -> 
     axes.plot(at, middle, label=label, **style)
 
 
+def _cross_side_by_side(axes: Any, rate: float, colors: Sequence[str], *, on_top: bool) -> None:
+    """Draws a cross for each optimizer that diverged at a rate, at the edge of the picture."""
+    at, lift = ((rate, 1.0), -6) if on_top else ((rate, 0.0), 6)
+    system = (axes.get_xaxis_transform(), "offset points")
+    for place, color in enumerate(colors):
+        shift = (place - (len(colors) - 1) / 2) * 7
+        axes.annotate("×", at, (shift, lift), *system, color=color, **_CROSS)
+
+
 def _drawable(values: Any) -> Any:
-    """Keeps numbers within the reach of Matplotlib, which computes with their differences."""
+    """Keeps numbers small enough for Matplotlib, which computes differences of them."""
     return np.clip(values, -1e300, 1e300)
 
 
@@ -243,7 +233,6 @@ def _drawn(axes: Any) -> Any:
 
 
 def _finish(
-    figure: Any,
     axes: Any,
     xlabel: str,
     metric: str,
@@ -264,6 +253,6 @@ def _finish(
         axes.plot([], [], "x", color="#555555", label="diverged", markersize=7)
     if path is None:
         return
-    figure.legend(loc="outside right upper", frameon=False, fontsize=11, title=heading)
+    axes.figure.legend(loc="outside right upper", frameon=False, fontsize=11, title=heading)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    axes.figure.savefig(path)

@@ -1,8 +1,8 @@
 """How a line looks: each label has its colour, in every picture and on every page.
 
-A label's colour depends on nothing but the label. Its dashes and its marker do too, unless another
-line of the same picture has that colour: then they are the next ones, so that no two lines look
-alike. Nothing here needs Matplotlib.
+A label's colour depends on the label alone. So do its dashes and its marker, unless another line of
+the same picture has that colour: then it gets the next ones, so that no two lines look alike.
+Nothing here needs Matplotlib.
 """
 
 import re
@@ -16,8 +16,8 @@ class Style:
     """How a line looks.
 
     Attributes:
-      color: Its colour on a light ground.
-      on_dark: Its colour on a dark ground.
+      color: Its colour on a light background.
+      on_dark: Its colour on a dark background.
       dash: Lengths of dashes and gaps, in widths of the line; a solid line if empty.
       marker: The place of its marker in `MARKERS`.
       hollow: Whether its markers are outlines.
@@ -30,8 +30,8 @@ class Style:
     hollow: bool = False
 
 
-# The first seven are Okabe and Ito's, which people with any colour vision can tell apart; the
-# others are as far from them and from one another as there was room for, and so are those on dark.
+# Each on light and on dark. The first seven on light are Okabe and Ito's, which people with any
+# colour vision can tell apart; all others are chosen to be as far apart as possible.
 COLORS = (
     ("#d55e00", "#cf630d"),
     ("#cc79a7", "#b167ab"),
@@ -47,8 +47,8 @@ COLORS = (
     ("#907d5e", "#ada052"),
     ("#8a0700", "#f94173"),
 )
-# The labels that have a colour to themselves, each with the number of its dashes and marker. The
-# first of either group is solid.
+# The labels that have a colour of their own, each with the number of its dashes and marker. The
+# first of each group is solid.
 _GROUPS = (
     ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum"),
     ("adam",),
@@ -100,7 +100,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def in_order(count: int) -> list[Style]:
-    """Looks for lines that are no optimizers, such as learning rates."""
+    """Looks for lines that are not optimizers, such as those of learning rates."""
     return [_style(i % len(COLORS), i) for i in range(count)]
 
 

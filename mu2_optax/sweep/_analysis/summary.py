@@ -10,15 +10,21 @@ from mu2_optax.sweep._analysis.measures import (
     LearningRateSensitivity,
     PlateauWidth,
     StabilityRange,
-    initial_loss,
     lr_sensitivity,
     plateau_width,
     stability_range,
 )
-from mu2_optax.sweep._analysis.metrics import Array, Mode, band_of_rates, is_flat, over_rates
+from mu2_optax.sweep._analysis.metrics import (
+    Array,
+    Mode,
+    band_of_rates,
+    initial_loss,
+    is_flat,
+    over_rates,
+)
 from mu2_optax.sweep._results.result import SweepResult
 
-_NEAR = 0.05  # of the way from the start: what is near the best
+_NEAR = 0.05  # what is near the best, as a share of the way from the start
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +40,8 @@ class Row:
       there: Which rates of the table this result was swept over.
       flat: Whether there was no learning rate to choose; its values are then the same everywhere,
         and it has no measures.
-      untouched: The place, among the table's rates, of the rate that was published as the default;
-        None if there is none. If ``flat``, any place.
+      untouched: The index, among the table's rates, of the rate that was published as the default;
+        None if there is none. If ``flat``, any index.
       plateau: The plateau near the table's best; None while cells are missing, or if a rate is 0.
       stable: The rates near the row's own best; None likewise.
       sensitivity: The mean loss above the row's own best; None likewise, or if the metric before
@@ -54,7 +60,7 @@ class Row:
     sensitivity: LearningRateSensitivity | None
 
     def texts(self) -> list[str]:
-        """The means to be read; ``err`` where a seed failed, ``@27`` if stopped after 27 steps."""
+        """The means as text; ``err`` where a seed failed, ``@27`` if stopped after 27 steps."""
         numbers = map(number_text, self.means.tolist(), self.finished.tolist())
         return [
             "err" if failed else f"@{stopped}" if stopped else text if there else ""
@@ -64,7 +70,7 @@ class Row:
         ]
 
     def tuned(self, mode: Mode) -> int | None:
-        """The place of the best rate among those of the table; None if no mean is finite."""
+        """The index of the best rate among those of the table; None if no mean is finite."""
         losses = np.where(np.isfinite(self.means), self.means, np.inf if mode == "min" else -np.inf)
         best = int(losses.argmin() if mode == "min" else losses.argmax())
         return best if np.isfinite(losses[best]) else None
@@ -72,14 +78,14 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """All of them.
+    """All rows, and what they are measured against.
 
     Attributes:
       rates: The learning rates of the table, in order.
       rows: A row per label.
       best: The best mean in the table; NaN if there is none.
       tolerance: How far from ``best`` a plateau goes.
-      rule: Where the tolerance comes from, to be read; empty if it was given.
+      rule: Where the tolerance comes from, in words; empty if it was given.
       widest: The labels with the widest plateau; none if no plateau has a width.
     """
 
@@ -92,12 +98,12 @@ class Summary:
 
     @property
     def reach(self) -> str:
-        """The tolerance, to be read."""
+        """The tolerance as text."""
         return rate_text(float(f"{self.tolerance:.2g}"))
 
     @property
     def measured(self) -> bool:
-        """Whether a row is complete."""
+        """Whether any row is complete, and so has measures."""
         return any(row.plateau is not None for row in self.rows.values())
 
 
@@ -196,7 +202,7 @@ def _tolerance(
     initial: float | str | None,
     best: float,
 ) -> tuple[float, str]:
-    """How far a plateau goes, and why, where nobody has said it."""
+    """How far a plateau goes if the caller has not said so, and by which rule."""
     if mode == "max" and 0 <= best <= 1:  # an accuracy
         return 0.02, ""
     starts = [_start(result, metric, initial) for result in results.values()]
@@ -223,6 +229,6 @@ def _optimum(mode: Mode, best: float) -> float | None:
 
 
 def _place(rates: Array, rate: float | None) -> int | None:
-    """Where a rate is among those of the table."""
+    """The index of a rate among those of the table."""
     found = np.flatnonzero(rates == rate)
     return int(found[0]) if found.size else None

@@ -26,7 +26,7 @@ def text_table(
       results: The results by label.
       metric: The metric's name.
       mode: Whether low (``"min"``) or high (``"max"``) is better.
-      initial: The metric that holds it before training, if there is one.
+      initial: The metric that holds its value before training, if there is one.
       tolerance: How far from the best a plateau goes, as in `summarize`.
 
     Returns:
@@ -64,7 +64,7 @@ def text_table(
 
 
 def answer(summary: Summary, mode: Mode) -> list[str]:
-    """What those with nothing to choose gave, and the best of the others, in a sentence.
+    """In a sentence: what optimizers with nothing to choose gave, and the best of the others.
 
     Args:
       summary: The table.

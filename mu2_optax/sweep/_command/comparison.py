@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from mu2_optax.sweep import SweepResult, load_results, write_comparison
+from mu2_optax.sweep._analysis.metrics import shared_metrics
 from mu2_optax.sweep._analysis.text import text_table
 from mu2_optax.sweep._command.parsing import UsageError
 from mu2_optax.sweep._command.plan import choose_metric
@@ -18,7 +19,7 @@ def compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
 
     Args:
       options: The options.
-      defaults: What they are if none is given.
+      defaults: The options of a command line that gives none.
 
     Raises:
       UsageError: If a folder holds no results, the runs have no metric in common, or an option is
@@ -29,7 +30,7 @@ def compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
             given = "MODULE:FUNCTION" if name == "function" else f"--{name.replace('_', '-')}"
             raise UsageError(f"--compare reads finished runs, so {given} does not apply.")
     runs = [_load(folder) for folder in options.compare]
-    known = [_metrics(run) for run in runs]
+    known = [shared_metrics(run) for run in runs]
     shared = [name for name in known[0] if name in known[1]]
     if not shared or (options.metric and options.metric not in shared):
         wanted = f"the metric {options.metric!r}" if options.metric else "no metric"
@@ -62,7 +63,7 @@ def compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
     )
     tables = [text_table(run, metric, mode, initial, options.tolerance) for run in runs]
     listed = "".join(f"{f}:\n{t}\n\n" for f, t in zip((a, b), tables, strict=True))
-    return f"{listed}What is different is in {page} (open it in a browser)."
+    return f"{listed}The differences are in {page} (open it in a browser)."
 
 
 def _load(folder: str) -> dict[str, SweepResult]:
@@ -70,7 +71,7 @@ def _load(folder: str) -> dict[str, SweepResult]:
     if not file.is_file():
         raise UsageError(
             f"--compare needs two folders of finished runs, and {folder} holds no results.json; "
-            "name what an --out of mu2-sweep has named."
+            "name folders that were the --out of a run."
         )
     try:
         results = load_results(file)
@@ -79,9 +80,3 @@ def _load(folder: str) -> dict[str, SweepResult]:
     if not any(result.metrics for result in results.values()):
         raise UsageError(f"--compare needs finished cells, and {file} has none; --resume that run.")
     return results
-
-
-def _metrics(run: dict[str, SweepResult]) -> list[str]:
-    """The metrics of every result that has some."""
-    having = [result.metrics for result in run.values() if result.metrics]
-    return [name for name in having[0] if all(name in own for own in having)]

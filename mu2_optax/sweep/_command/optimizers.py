@@ -67,7 +67,7 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     """What a task gets: a transform that also says where to evaluate."""
 
     def eval_params(self, state: Any, params: Any) -> Any:
-        """The params to evaluate: the average that an optimizer keeps beside them, or they."""
+        """The params to evaluate, as `evaluated` finds them."""
         return evaluated(state, params)
 
 
@@ -174,7 +174,7 @@ def make_optimizer(name: str, learning_rate: Any, setting: Setting = Setting()) 
 
     Args:
       name: Its name.
-      learning_rate: A number or a tracer; not looked at by those that have none.
+      learning_rate: A number or a tracer; optimizers that have none ignore it.
       setting: What else it may want to know.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Where results of the command come from: its words, and the optimizers as lines of Python."""
+"""How the command made its results: the command line, and each optimizer as a line of Python."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,8 +9,8 @@ from mu2_optax.sweep._command.tasks import curve_steps
 
 _RATE = "{learning_rate}"  # which the report replaces
 
-# What makes each optimizer; `{momentum}`, `{projection}`, `{steps}` and `{warmup}` are those of the
-# run.
+# The call that makes each optimizer; the run fills in `{momentum}`, `{projection}`, `{steps}`
+# and `{warmup}`.
 _OWN = {
     "mu2_auto": "mu2_optax.mu2_auto({projection})",
     "mu2_auto_spectral": "mu2_optax.mu2_auto(spectral=True)",
@@ -84,6 +84,6 @@ def python_template(name: str, radius: float | None, steps: int | None) -> str:
 
 
 def _without(line: str) -> str:
-    """A call without its projection, and without momenta that are the default."""
+    """A call without its projection, and without the momenta if they are the default."""
     line = line.replace(", {projection}", "").replace("{projection}", "")
     return line.replace("mu2_sgd({learning_rate}, mu2_optax.fixed_momentum())", f"mu2_sgd({_RATE})")

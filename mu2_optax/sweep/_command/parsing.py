@@ -100,7 +100,7 @@ def parse_tolerance(text: str) -> float:
 def with_signs(arguments: Sequence[str]) -> list[str]:
     """The arguments, with values such as ``-1,1`` bound to the options before them.
 
-    By itself such a value is taken for an option.
+    Otherwise ``argparse`` would take such a value for an option.
 
     Examples:
       >>> with_signs(["--lrs", "-1,1", "--quiet"])

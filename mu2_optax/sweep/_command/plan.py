@@ -1,12 +1,9 @@
-"""What the options ask for: which functions to sweep, over what, where, and into which folder."""
+"""What the options ask for: which functions to sweep, over which rates and seeds."""
 
 import argparse
-import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -22,19 +19,21 @@ from mu2_optax import fixed_momentum, linear_momentum, onto_l2_ball
 from mu2_optax.sweep._analysis.metrics import Mode, metric_mode
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS, Setting, make_optimizer
 from mu2_optax.sweep._command.parsing import UsageError, choose, import_train, parse_rates
+from mu2_optax.sweep._command.places import choose_folder
 from mu2_optax.sweep._command.tasks import METRICS, TASKS, make_train
 from mu2_optax.sweep._grid import LEARNING_RATE, make_grid
 from mu2_optax.sweep._run.tracing import check_precision
 
 # The rates if none are given; the published defaults of the default optimizers are among them.
 RATES = "1e-4,1e-3,2.5e-3,0.01,0.1,1,10,100"
-BALL_RATES = "1e-4:1e4:log9"  # those of the paper's story, with --ball
+BALL_RATES = "1e-4:1e4:log9"  # with --ball: those of the paper
+MODES: dict[str | None, Mode] = {"high": "max", "low": "min"}  # by the value of --better
 Train = Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Row:
-    """What will be run of one optimizer.
+    """What to run for one optimizer.
 
     Attributes:
       train: The function of a cell: of (learning_rate, key), or of ``key`` if there is no rate. If
@@ -50,13 +49,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be run.
+    """What to run.
 
     Attributes:
       name: The task's name.
       rows: What is run under each label.
       seeds: The seeds.
-      steps: The steps of a run; None if it decides that itself.
+      steps: The steps of a run; None if the task decides that itself.
       context: What must be the same when the run is resumed.
       folder: The run folder.
     """
@@ -83,7 +82,9 @@ def make_plan(options: argparse.Namespace) -> Plan:
         raise UsageError(f"--ball must be positive and finite, got {options.ball:g}.")
     by_hand = options.strategy == "python"
     if by_hand and options.chunk_size is not None:
-        raise UsageError("--chunk-size does not apply to --strategy python: one cell at a time.")
+        raise UsageError(
+            "--chunk-size does not apply to --strategy python, which runs one cell at a time."
+        )
     lrs = options.lrs or parse_rates(RATES if options.ball is None else BALL_RATES)
     try:
         grid = make_grid(lrs, options.seeds)
@@ -94,60 +95,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
     rates = grid.axes[LEARNING_RATE]
     name, steps, rows = (_own_task if options.function else _built_in_task)(options, rates)
     context = {"task": name, "ball": options.ball, "steps": options.steps}
-    return Plan(name, rows, grid.seeds, steps, context, _folder(options, name))
-
-
-@contextmanager
-def open_executor(options: argparse.Namespace) -> Iterator[Executor | None]:
-    """Connects to ``--scheduler``, or starts ``--workers`` processes, and closes what it opened.
-
-    The processes speak TLS with a key made for them alone, so that nobody else who can reach their
-    ports can join.
-
-    Args:
-      options: The options.
-
-    Yields:
-      Dask's executor, or None if neither option is given.
-
-    Raises:
-      UsageError: If Dask is missing or there is no such scheduler.
-    """
-    if options.scheduler is None and options.workers is None:
-        yield None
-        return
-    try:
-        import cloudpickle
-        from distributed import Client, LocalCluster
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "--scheduler and --workers need Dask: `pip install distributed cloudpickle "
-            "cryptography`."
-        ) from error
-    if options.workers is not None:
-        with (
-            LocalCluster(
-                n_workers=options.workers,
-                threads_per_worker=1,
-                dashboard_address="127.0.0.1:0",
-                worker_dashboard_address="127.0.0.1:0",
-                security=True,
-            ) as cluster,
-            Client(cluster) as client,
-        ):
-            yield client.get_executor()
-        return
-    if options.function:  # workers elsewhere need not have the module
-        cloudpickle.register_pickle_by_value(sys.modules[options.function.partition(":")[0]])
-    try:
-        client = Client(options.scheduler, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"no Dask scheduler answers at {options.scheduler} ({error}); start one with `dask "
-            "scheduler`, and give the address that it prints, such as tcp://host:8786."
-        ) from error
-    with client:
-        yield client.get_executor()
+    return Plan(name, rows, grid.seeds, steps, context, choose_folder(options, name))
 
 
 def choose_metric(name: str | None, better: str | None, known: Iterable[str]) -> tuple[str, Mode]:
@@ -155,20 +103,19 @@ def choose_metric(name: str | None, better: str | None, known: Iterable[str]) ->
 
     Args:
       name: The value of ``--metric``; the first known one if None.
-      better: The value of ``--better``, or None to tell from the metric's name.
+      better: The value of ``--better``, or None to go by the metric's name.
       known: The metrics that there are.
 
     Returns:
       The metric's name and its mode.
 
     Raises:
-      UsageError: If there is no such metric, or its name does not tell which way is better.
+      UsageError: If there is no such metric, or its name does not say which way is better.
     """
     available = list(known)
     (metric,) = choose("metric", available[0] if name is None else name, available)
-    mode: Mode | None = None if better is None else "max" if better == "high" else "min"
     try:
-        return metric, metric_mode(metric, mode)
+        return metric, metric_mode(metric, MODES.get(better))
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -244,7 +191,7 @@ def _with_each_optimizer(
     names = [name for name in names if name not in unfit]
     if unfit and not options.quiet:
         listed = ", ".join(unfit)
-        print(f"mu2-sweep: without {listed}, whose schedule needs --steps", file=sys.stderr)
+        print(f"mu2-sweep: leaving out {listed}, whose schedule needs --steps", file=sys.stderr)
     free = [name for name in names if not OPTIMIZERS[name].in_ball and options.ball is not None]
     if free:
         raise UsageError(f"{free[0]} cannot keep the params in a --ball; leave one of them out.")
@@ -269,25 +216,3 @@ def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float6
         else:
             rates = np.sort(np.append(rates, untouched))
     return Row(run, {LEARNING_RATE: rates}, untouched)
-
-
-def _folder(options: argparse.Namespace, name: str) -> Path:
-    """The run folder: given, or the next free name; only --resume goes into an old one."""
-    if options.out:
-        folder = Path(options.out)
-        if (folder / "journal").exists() and not options.resume:
-            raise UsageError(
-                f"{folder} holds a run already; go on with it by --resume, or choose another --out."
-            )
-        place = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
-        if not place.is_dir() or not os.access(place, os.W_OK):
-            what = "cannot be written to" if place.is_dir() else "is a file"
-            raise UsageError(f"--out must name a folder, got {options.out}: {place} {what}.")
-        return folder
-    names = [Path(f"mu2-sweep-{name}" + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]
-    free = next(i for i, folder in enumerate(names) if not folder.exists())
-    if not options.resume:
-        return names[free]
-    if free == 0:
-        raise UsageError(f"there is no {names[0]} to resume; name the run folder with --out.")
-    return names[free - 1]

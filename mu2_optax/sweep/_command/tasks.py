@@ -22,7 +22,7 @@ METRICS = (  # of every task
 EVALUATED_AT_ONCE = 200  # images: the patches of a whole data set would be gigabytes
 CURVE_POINTS, CURVE_IMAGES = 20, 500  # at most; a few per cent of the time of a run
 
-INITIAL = {"train_loss": "initial_loss"}  # the metric that holds another one before training
+INITIAL = {"train_loss": "initial_loss"}  # the metric with another one's value before training
 
 # train(optimizer, key) -> metrics
 Train = Callable[[Any, Any], dict[str, Any]]
@@ -50,7 +50,7 @@ class Task:
 
 
 def curve_steps(steps: int) -> list[int]:
-    """After which steps a run of so many is evaluated: 0, and up to 20 more, evenly spaced.
+    """The steps after which a run is evaluated: 0, and up to 20 more, evenly spaced.
 
     Examples:
       >>> curve_steps(440)[:3], len(curve_steps(938))

@@ -1,4 +1,4 @@
-"""What Dask's executor needs beyond what every executor does."""
+"""What Dask's executor needs that others do not."""
 
 import sys
 import uuid

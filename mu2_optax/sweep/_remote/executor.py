@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from mu2_optax.sweep._environment import current_settings
+from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._remote.dask import (
     call_options,
     check_scheduler,
@@ -20,7 +22,8 @@ from mu2_optax.sweep._remote.dask import (
 )
 from mu2_optax.sweep._remote.worker import Reply, Task, run_block
 from mu2_optax.sweep._results.result import SweepResult
-from mu2_optax.sweep._run.layout import Block
+from mu2_optax.sweep._run.layout import Block, describe_block
+from mu2_optax.sweep._run.programs import Program
 from mu2_optax.sweep._run.threads import Finished, Runner
 
 _SMALL = 2**16  # bytes that may go with each call
@@ -36,8 +39,8 @@ class ExecutorError(RuntimeError):
 def calls_in_flight(workers: int) -> int:
     """How many calls to submit at once, so that no worker has to wait for the next one.
 
-    Most executors do not say how many workers they have: so it is many at first, and then a few
-    for each worker that has replied.
+    Most executors do not say how many workers they have: so it is many from the start, and more
+    where many workers have replied.
     """
     return max(1024, 4 * workers)
 
@@ -68,20 +71,43 @@ class Workers:
         return {"count": len(self.machines), "machines": kinds}
 
 
+@contextmanager
 def on_executor(
-    executor: Any, task: Task, describe: Callable[[Block], str], workers: Workers
-) -> Runner:
+    executor: Any, train: Callable[..., Any], grid: Grid, program: Program, info: dict[str, Any]
+) -> Iterator[Runner]:
+    """Runs a program's blocks on an executor, whose workers compile for themselves.
+
+    Args:
+      executor: The executor.
+      train: The function of a cell.
+      grid: The grid.
+      program: What this process made of ``train``; the workers must make the same of it.
+      info: Gets ``workers``, and the ``compile_seconds`` of the slowest one.
+
+    Yields:
+      The runner.
+    """
+    task = Task(train, grid, program.layout, current_settings(), program.fingerprint())
+    workers = Workers()
+    try:
+        yield _calls(executor, task, partial(describe_block, grid), workers)
+    finally:
+        info["compile_seconds"] = round(workers.compile_seconds, 4)
+        info["workers"] = workers.describe()
+
+
+def _calls(executor: Any, task: Task, describe: Callable[[Block], str], workers: Workers) -> Runner:
     """Runs the blocks as calls of an executor.
 
     It submits `calls_in_flight` calls and then one for each reply. When no further block is to
-    start, it cancels the calls that have not begun, but for the oldest ones, one for each worker.
+    start, it cancels the calls that have not begun, except the oldest ones, one for each worker.
 
     Args:
       executor: The executor. It decides where its calls run, and whether those of a worker that is
         lost run again.
       task: What the workers need to know.
       describe: A block in words.
-      workers: Takes note of the workers that reply.
+      workers: Notes the workers that reply.
 
     Returns:
       The runner. It raises `ExecutorError` if the executor has lost a call or cannot be reached.
@@ -133,7 +159,7 @@ def on_executor(
 
 
 def _pack(task: Task) -> bytes:
-    """Pickles a task, by cloudpickle if it is installed: closures and lambdas, too.
+    """Pickles a task; if cloudpickle is installed, closures and lambdas too.
 
     Raises:
       TypeError: If ``train`` cannot be pickled.
@@ -189,6 +215,6 @@ def _or_lost(what: Callable[[], str] = lambda: "its scheduler") -> Iterator[None
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise ExecutorError(
-            f"the executor lost {what()} ({reason}); start it anew and make the same call "
+            f"the executor lost {what()} ({reason}); restart it and make the same call "
             "again: with `resume`, what has finished is not run a second time."
         ) from error

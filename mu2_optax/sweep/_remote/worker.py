@@ -25,10 +25,10 @@ _MAKING = threading.Lock()
 
 
 class Readable(Protocol):
-    """Such as a ``pathlib.Path``."""
+    """Something that holds bytes, such as a ``pathlib.Path``."""
 
     def read_bytes(self) -> bytes:
-        """What it holds."""
+        """The bytes that it holds."""
         ...
 
 
@@ -70,7 +70,7 @@ class Reply:
       compile_seconds: How long this call took to make the program, 0 if it was there already.
       values: What the program returned for the block.
       error: Why it returned nothing.
-      fatal: Whether the error is not the cell's own, such as a module that the worker lacks.
+      fatal: Whether something other than the cell failed, such as an import on the worker.
     """
 
     worker: str
@@ -119,7 +119,7 @@ def _made(digest: str, content: bytes | Readable) -> tuple[Made, bool]:
     """The program of a task, and whether this call has made it."""
     with _MAKING:
         found = _PROGRAMS.pop(digest, None)
-        made = _PROGRAMS[digest] = found or _make(content)  # now the youngest
+        made = _PROGRAMS[digest] = found or _make(content)  # now the most recently used
         while len(_PROGRAMS) > _LIMIT:
             _PROGRAMS.pop(next(iter(_PROGRAMS)))
     return made, found is None

@@ -1,9 +1,7 @@
 """The charts of a report: from results to lines and scales."""
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import log10
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +17,11 @@ from mu2_optax.sweep._analysis.metrics import (
 )
 from mu2_optax.sweep._analysis.summary import rate_text
 from mu2_optax.sweep._report.looks import Look, Looks
-from mu2_optax.sweep._report.svg import Axis, Line, Point, chart
+from mu2_optax.sweep._report.svg import Axis, Line, Point, chart, fitted_axis, tick_text
 from mu2_optax.sweep._results.result import SweepResult
 
-_TINY = 1e-300  # no logarithmic axis goes below it, or above its inverse
-_HUGE = sys.float_info.max
 _VALUES, _DOTS = 300, 40  # how many of a curve's values are drawn, and how many can be pointed at
-_CROWDED = 3.0  # how many times as high as the best part a chart must be for a second one of that
+_CROWDED = 3.0  # a chart this many times as high as its best part may get another of it
 
 
 def rate_charts(
@@ -47,13 +43,13 @@ def rate_charts(
       near: The best value, and how far from it values are near; None for one chart.
 
     Returns:
-      The chart, and where lines lie on each other near the best another of that part.
+      The chart, and if lines overlap near the best, another of that part.
     """
     lines = [_rate_line(label, looks[label], r, metric) for label, r in results.items()]
     rates = np.unique(np.concatenate([result.learning_rates for result in results.values()]))
     rates = rates[rates > 0]
     few = rates.tolist() if len(rates) <= 16 else ()
-    x = _axis(rates, log=True, pad=0.02, text=rate_text, ticks=few)
+    x = fitted_axis(rates, log=True, pad=0.02, text=rate_text, ticks=few)
     return _charts(lines, x, "learning rate", metric, mode, near)
 
 
@@ -77,7 +73,7 @@ def curve_charts(
       zoomed: Whether there may be a second chart, of the last tenth of the way to the best end.
 
     Returns:
-      The chart, and where lines lie on each other near the best another of that part.
+      The chart, and if lines overlap near the best, another of that part.
     """
     lines = [
         _curve(label, looks[label], results[label].select(learning_rate=rates[label]), metric, rate)
@@ -174,7 +170,7 @@ def _line(
     dots: Sequence[tuple[Point, str]],
     crosses: Sequence[tuple[float, str]],
 ) -> Line:
-    """A line through the means of a band, one for each of the places; a gap where there is none."""
+    """A line through the means of a band at the given places, with gaps where there is none."""
     pieces: list[list[tuple[float, ...]]] = [[]]
     for point in zip(at, *(values.tolist() for values in band), strict=True):
         if np.isfinite(point[1]):
@@ -207,12 +203,12 @@ def _charts(
     drawn += [b for line in lines for (_, b), _ in line.dots]
     values = np.asarray([b for b in drawn if np.isfinite(b)] or [0.0, 1.0])
     log = mode == "min" and spans_decades(values)
-    y = _axis(values, log=log, pad=0.06, text=_tick_text)
+    y = fitted_axis(values, log=log, pad=0.06, text=tick_text)
     name, on_top = in_words(metric), mode == "min"
     charts = [chart(lines, x, y, xlabel, name, crosses_on_top=on_top)]
     part = None if near is None else _best_part(lines, values, mode, *near)
     if part is not None:
-        y = _axis(part, log=False, pad=0.03, text=_tick_text)
+        y = fitted_axis(part, log=False, pad=0.03, text=tick_text)
         name = f"{name} near the best"
         charts.append(chart(lines, x, y, xlabel, name, crosses_on_top=on_top, cut=True))
     return charts
@@ -223,7 +219,7 @@ def _best_part(
 ) -> Array | None:
     """The ends of the best part of a vertical axis; None if it shows nothing new."""
     sign = 1.0 if mode == "min" else -1.0
-    far = sign * best + reach  # in losses, whatever is better
+    far = sign * best + reach  # as a loss, whichever way is better
     inside = sign * values <= far
     if not np.isfinite(far) or not inside.any():
         return None
@@ -232,29 +228,6 @@ def _best_part(
     height = abs(ends[1] / 2 - ends[0] / 2)  # halved, as in `Axis`
     crowded = values.max() / 2 - values.min() / 2 > _CROWDED * height > 0
     return ends if crowded and sum(crowd) > 1 else None
-
-
-def _axis(
-    values: Array,
-    *,
-    log: bool,
-    pad: float,
-    text: Callable[[float], str],
-    ticks: Sequence[float] = (),
-) -> Axis:
-    """A scale with a margin around the values."""
-    low, high = float(values.min()), float(values.max())
-    if log:
-        margin = pad * ((log10(high) - log10(low)) or 1.0)
-        low, high = max(low / 10**margin, _TINY), min(high * 10**margin, 1 / _TINY)
-        return Axis(low, high, True, text, ticks)
-    margin = pad * (min(high - low, _HUGE) or abs(low) or 1.0)
-    return Axis(max(low - margin, -_HUGE), min(high + margin, _HUGE), False, text, ticks)
-
-
-def _tick_text(value: float) -> str:
-    mantissa, e, exponent = f"{value:g}".partition("e")
-    return f"{mantissa}e{int(exponent)}" if e else mantissa
 
 
 def _told(label: str, rate: float, which: str, metric: str, value: float, why: str = "") -> str:

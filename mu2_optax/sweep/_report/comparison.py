@@ -1,4 +1,4 @@
-"""Two runs on one page: the same axes, what is better, and what else was different."""
+"""Two runs on one page: the same axes, which is better, and what else differed."""
 
 from collections.abc import Mapping
 from html import escape
@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mu2_optax.sweep._analysis.metrics import Mode, in_words, metric_mode
+from mu2_optax.sweep._analysis.metrics import Mode, in_words, metric_mode, shared_metrics
 from mu2_optax.sweep._analysis.styles import of_two_runs
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
-from mu2_optax.sweep._report.document import document
 from mu2_optax.sweep._report.figures import curves, rates_figure
 from mu2_optax.sweep._report.history import run_facts
 from mu2_optax.sweep._report.looks import make_looks
-from mu2_optax.sweep._report.page import checked
+from mu2_optax.sweep._report.page import checked, document
 from mu2_optax.sweep._report.settings import best_settings, best_values
 from mu2_optax.sweep._report.tables import count, wide_table
 from mu2_optax.sweep._results.disk import write_atomically
@@ -71,7 +70,7 @@ def write_comparison(
         raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
     runs = by_label(first), by_label(second)
     for run, which in zip(runs, ("first", "second"), strict=True):
-        known = metrics_of(run)
+        known = shared_metrics(run)
         if metric not in known:
             raise ValueError(
                 f"`metric` must be one that both runs have, got {metric!r}; `{which}` has {known}."
@@ -98,12 +97,6 @@ def write_comparison(
     ]
     page = document(title or "Two sweeps", "\n".join(part for part in body if part), looks)
     write_atomically(path, page)
-
-
-def metrics_of(run: Mapping[str, SweepResult]) -> list[str]:
-    """The metrics that every result of a run has, but for those that have none."""
-    having = [result.metrics for result in run.values() if result.metrics]
-    return [name for name in having[0] if all(name in own for own in having)] if having else []
 
 
 def _named(label: str, run: int) -> str:
@@ -187,7 +180,7 @@ def _change(change: float, sign: float, text: Any) -> str:
 
 
 def _circumstances(runs: Runs) -> str:
-    """What else differs: a row for each fact, with what it is in either run."""
+    """What else differs: a row for each fact, with its value in each run."""
     facts = [_facts(run) for run in runs]
     names = dict.fromkeys([*facts[0], *facts[1]])
     rows = "".join(
@@ -198,7 +191,7 @@ def _circumstances(runs: Runs) -> str:
         if facts[0].get(name) != facts[1].get(name)
     )
     if not rows:
-        return "<h2>How the runs differ</h2><p>In nothing that is recorded of them.</p>"
+        return "<h2>How the runs differ</h2><p>In nothing that was recorded.</p>"
     same = [name for name in names if facts[0].get(name) == facts[1].get(name)]
     told = f'<p class="facts">The same in both: {escape(", ".join(same))}.</p>' if same else ""
     return (
@@ -209,7 +202,7 @@ def _circumstances(runs: Runs) -> str:
 
 
 def _facts(run: Mapping[str, SweepResult]) -> dict[str, str]:
-    """What is recorded of a run, each value of its context by itself."""
+    """What was recorded of a run, with a fact for each value of its context."""
     facts = run_facts(run.values())
     facts.pop("context", None)
     swept = [result.axes["learning_rate"] for result in run.values() if result.axes]

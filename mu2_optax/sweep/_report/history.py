@@ -1,4 +1,4 @@
-"""How and when results came about."""
+"""How and when results were made."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -30,7 +30,7 @@ def history(results: Mapping[str, SweepResult], command: str | None) -> str:
 
 
 def run_facts(results: Iterable[SweepResult]) -> dict[str, str]:
-    """What ``info`` says of a run, to be read; without what it does not say."""
+    """What ``info`` says about a run, as text; what it does not say is left out."""
     infos = [result.info for result in results]
     facts = {
         "command": _distinct(str(info.get("command") or "") for info in infos),

@@ -43,7 +43,7 @@ def make_looks(styles: Mapping[str, Style]) -> Looks:
 
 
 def style_sheet(looks: Iterable[Look]) -> str:
-    """The classes of the looks, on light and on dark ground."""
+    """The classes of the looks, on a light and on a dark background."""
     light = dark = ""
     for look in looks:
         dash = " ".join(f"{length * WIDTH:g}" for length in look.style.dash) or "none"

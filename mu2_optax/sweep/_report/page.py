@@ -2,17 +2,23 @@
 
 from collections.abc import Mapping
 from html import escape
+from importlib.resources import files
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from mu2_optax.sweep._analysis.metrics import Mode, in_words, metric_mode, over_rates
+from mu2_optax.sweep._analysis.metrics import (
+    Mode,
+    check_rates_alone,
+    in_words,
+    metric_mode,
+    over_rates,
+)
 from mu2_optax.sweep._analysis.styles import styles
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
-from mu2_optax.sweep._report.document import document
 from mu2_optax.sweep._report.figures import curves, other_metrics, rates_figure
 from mu2_optax.sweep._report.history import history, run_facts
-from mu2_optax.sweep._report.looks import make_looks
+from mu2_optax.sweep._report.looks import Looks, make_looks, style_sheet
 from mu2_optax.sweep._report.settings import best_settings
 from mu2_optax.sweep._report.tables import count, divergence, meanings, table
 from mu2_optax.sweep._results.disk import write_atomically
@@ -32,11 +38,11 @@ def write_report(
 ) -> None:
     """Writes results as one HTML page that needs no network and no other file.
 
-    It has the picture (point at a value to see its rate and seed; a second chart where lines lie
-    on each other), the best setting of each optimizer as a line of Python, the table, the measures
+    It has the picture (point at a value to see its rate and seed; a second chart where lines
+    overlap), the best setting of each optimizer as a line of Python, the table, the measures
     with what they mean, curves over steps for each metric that has them, the other metrics, what
-    diverged, and how and when it was run. It has dark colours where the reader's system has, and
-    prints whole. A label has the same colour on every page and in every picture.
+    diverged, and how and when it was run. It is dark if the reader's system is, and prints in
+    full. A label has the same colour on every page and in every picture.
 
     Args:
       results: A result, a list of results with distinct labels, or a dict of them by label, over
@@ -85,16 +91,35 @@ def checked(results: Any) -> dict[str, SweepResult]:
     if not labelled:
         raise ValueError("there is nothing to report: `results` is empty.")
     for result in labelled.values():
-        if len(result.axes) > 1:
-            raise ValueError(
-                f"write_report needs sweeps over `learning_rate` alone, got the axes "
-                f"{list(result.axes)}; fix the others with `result.select(...)`."
-            )
+        check_rates_alone(result, "write_report needs sweeps")
     if not any((result.learning_rates > 0).any() for result in labelled.values()):
         raise ValueError(
             "write_report needs a learning rate above 0, got none; its axis is logarithmic."
         )
     return labelled
+
+
+def document(title: str, body: str, looks: Looks) -> str:
+    """The page around a body: one file that needs no other, and loads nothing from anywhere."""
+    here = files(__package__)
+    style = (here / "page.css").read_text("utf-8") + style_sheet(looks.values())
+    script = (here / "page.js").read_text("utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<title>{escape(title)}</title>
+<style>{style}</style>
+</head>
+<body>
+{body}
+<script>{script}</script>
+</body>
+</html>
+"""
 
 
 def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, title: str) -> str:
@@ -131,7 +156,7 @@ def _headline(metric: str, summary: Summary) -> str:
 
 
 def _plateaus(name: str, summary: Summary) -> str:
-    """How far the learning rate may be wrong."""
+    """How far off the learning rate may be."""
     if not summary.measured:
         return f"No measures of {name}: they need every cell finished, and rates above 0."
     reach = f"within {summary.reach} of the best {name}, {number_text(summary.best)}"

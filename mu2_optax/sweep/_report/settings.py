@@ -19,9 +19,8 @@ def best_rates(summary: Summary, mode: Mode) -> dict[str, float]:
 
 def best_values(summary: Summary, mode: Mode) -> dict[str, float]:
     """The best mean of each row that has one."""
-    places = {label: row.tuned(mode) for label, row in summary.rows.items()}
-    means = {label: row.means for label, row in summary.rows.items()}
-    return {label: float(means[label][i]) for label, i in places.items() if i is not None}
+    tuned = {label: (row.means, row.tuned(mode)) for label, row in summary.rows.items()}
+    return {label: float(means[i]) for label, (means, i) in tuned.items() if i is not None}
 
 
 def best_settings(

@@ -7,14 +7,18 @@ What a chart looks like is up to the page's style sheet; what a marker stands fo
 which browsers show by themselves.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from math import ceil, floor, isfinite, log10
 
+from mu2_optax.sweep._analysis.metrics import Array
 from mu2_optax.sweep._report.looks import Look
 
 Point = tuple[float, float]
+_TINY = 1e-300  # no logarithmic axis goes below it, or above its inverse
+_HUGE = sys.float_info.max
 _RING = "M-7 0a7 7 0 1 1 14 0a7 7 0 1 1-14 0z"
 
 
@@ -29,7 +33,7 @@ class Line:
       band: For each piece, the points along the lower edge and back along the upper one.
       dots: Single values, each with what it stands for.
       crosses: Where along the first axis there is no value, each with why.
-      rings: Points of the line to be told from the others, each with what it stands for.
+      rings: Points of the line that stand out, each with what it stands for.
     """
 
     label: str
@@ -69,6 +73,35 @@ class Axis:
         """The ticks within the scale."""
         ticks = self.ticks or (decades if self.log else round_numbers)(self.low, self.high)
         return [tick for tick in ticks if -1e-6 <= self(tick) <= 100 + 1e-6]
+
+
+def fitted_axis(
+    values: Array,
+    *,
+    log: bool,
+    pad: float,
+    text: Callable[[float], str],
+    ticks: Sequence[float] = (),
+) -> Axis:
+    """A scale around the values, with a margin of ``pad`` times what they span."""
+    low, high = float(values.min()), float(values.max())
+    if log:
+        margin = pad * ((log10(high) - log10(low)) or 1.0)
+        low, high = max(low / 10**margin, _TINY), min(high * 10**margin, 1 / _TINY)
+        return Axis(low, high, True, text, ticks)
+    margin = pad * (min(high - low, _HUGE) or abs(low) or 1.0)
+    return Axis(max(low - margin, -_HUGE), min(high + margin, _HUGE), False, text, ticks)
+
+
+def tick_text(value: float) -> str:
+    """A number beside a tick, in few characters.
+
+    Examples:
+      >>> tick_text(0.25), tick_text(1e-7)
+      ('0.25', '1e-7')
+    """
+    mantissa, e, exponent = f"{value:g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if e else mantissa
 
 
 def round_numbers(low: float, high: float) -> list[float]:

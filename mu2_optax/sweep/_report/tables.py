@@ -38,7 +38,7 @@ def table(results: Mapping[str, SweepResult], looks: Looks, metric: str, summary
 
 
 def wide_table(names: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """A table that scrolls on a screen, and on paper goes on below itself.
+    """A table that scrolls on a screen, and continues below itself on paper.
 
     Args:
       names: The columns' names.

@@ -1,1 +1,1 @@
-"""What the cells gave: while they run, as arrays, and on disk."""
+"""What the cells returned: while they run, as arrays, and on disk."""

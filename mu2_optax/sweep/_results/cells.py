@@ -13,7 +13,7 @@ CellRecord = tuple[tuple[float, ...], int, Mapping[str, npt.NDArray[Any]], str |
 
 
 def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
-    """Joins sweeps of one thing into one result, over the union of their grids.
+    """Joins sweeps of the same function into one result, over the union of their grids.
 
     The results may differ in their values along any axis and in their seeds, and may be unfinished.
     Cells that none of them has run stay unfinished in the union; one that failed in one result and
@@ -172,7 +172,7 @@ def _template(result: SweepResult) -> dict[str, npt.NDArray[Any]]:
 
 
 def _described(result: SweepResult, what: str) -> Any:
-    """The part of a result that must agree with its partners."""
+    """The part of a result that must be the same in all results to merge."""
     if what == "label":
         return result.label
     if what == "axes":

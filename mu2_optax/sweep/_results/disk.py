@@ -38,7 +38,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def seal(document: str) -> str:
-    """A JSON object with its checksum as a last entry.
+    """A JSON object with its checksum as the last entry.
 
     Args:
       document: The text of an object that is not empty.

@@ -60,7 +60,7 @@ def load_results(path: str | Path) -> dict[str, SweepResult]:
       The results by label. If there is one, ``(result,) = load_results(path).values()`` is it.
 
     Raises:
-      ValueError: If the file is not one of ours, or not what was written.
+      ValueError: If the file was not written by `save_results`, or has changed since.
     """
     suffix = _suffix(path)
     content = Path(path).read_bytes()
@@ -78,7 +78,7 @@ def load_results(path: str | Path) -> dict[str, SweepResult]:
         csv.Error,
     ) as error:
         raise ValueError(
-            f"{path} is not a result of a sweep, or damaged ({error}); load a file written by "
+            f"{path} is not a result of a sweep, or is damaged ({error}); load a file written by "
             "`save_results`."
         ) from error
     return {result.label: result for result in results}
@@ -184,7 +184,7 @@ def _from_csv(text: str) -> list[SweepResult]:
     rows: dict[str, list[dict[str, str]]] = {}
     for row in reader:
         if None in row or None in row.values():
-            raise ValueError(f"line {reader.line_num} has not one value for each column")
+            raise ValueError(f"line {reader.line_num} must have one value for each column")
         rows.setdefault(row[_OPTIMIZER], []).append(row)
     results = []
     for label, group in rows.items():

@@ -1,4 +1,4 @@
-"""An append-only record of finished cells, so that a killed sweep goes on where it was."""
+"""An append-only record of finished cells, so that a killed sweep continues where it stopped."""
 
 import io
 import json
@@ -110,7 +110,7 @@ class Journal:
         content = "".join(map(_line, items)).encode()
         with naming(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab", buffering=0) as file:  # in one piece, beside another process
+            with self._path.open("ab", buffering=0) as file:  # one write, not mixed with others
                 _write(file, content)
         self._header = None
 
@@ -121,7 +121,9 @@ class Journal:
             return
         *lines, cut_off = content.split(b"\n")
         if lines:
-            self._check_header(lines[0], header)
+            first = _opened(lines[0])
+            if first is None or first.get("format") != FORMAT:
+                raise self._no_journal()
             self._header = None
         elif not _line(header).encode().startswith(content):
             raise self._no_journal()
@@ -132,12 +134,6 @@ class Journal:
             with self._path.open("r+b") as file:
                 file.truncate(len(content) - len(cut_off))
             self._say("its last line was cut off and is dropped")
-
-    def _check_header(self, line: bytes, header: dict[str, Any]) -> None:
-        first = _opened(line)
-        if first is None or first.get("format") != FORMAT:
-            raise self._no_journal()
-        self._compare(first, header)
 
     def _take(self, line: bytes, header: dict[str, Any]) -> bool:
         """Takes what a line says; False if the line is damaged."""
@@ -152,7 +148,7 @@ class Journal:
             cell = self._places.get(tuple(item["cell"]))
             if cell is None:
                 raise self._outside(item["cell"], header)
-            if "metrics" in item or cell not in self.cells:  # what finished has finished
+            if "metrics" in item or cell not in self.cells:  # a failure does not replace a success
                 self.cells[cell] = self._outcome(item)
         else:
             self.outputs = {
@@ -174,8 +170,8 @@ class Journal:
 
     def _no_journal(self) -> JournalError:
         return JournalError(
-            f"{self._path} is not the journal of a sweep, or its first line is damaged: it is no "
-            f"header of {FORMAT}; choose another file."
+            f"{self._path} is not the journal of a sweep, or its first line is damaged: it is not "
+            f"a header of {FORMAT}; choose another file."
         )
 
     def _compare(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
@@ -227,7 +223,7 @@ def _write(file: io.FileIO, content: bytes) -> None:
             written += file.write(content[written:])
         os.fsync(file.fileno())
     except OSError:
-        if written and file.tell() == os.fstat(file.fileno()).st_size:  # nobody else came after it
+        if written and file.tell() == os.fstat(file.fileno()).st_size:  # nobody wrote after it
             file.truncate(file.tell() - written)
         raise
 

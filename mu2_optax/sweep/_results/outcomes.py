@@ -1,4 +1,4 @@
-"""What the cells of a sweep have given so far, in memory and in its journal."""
+"""What the cells of a sweep have returned so far, in memory and in its journal."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ class Outcomes:
       resume: The journal's file, or None.
       label: The sweep's label.
       context: What must be the same on resume.
-      program: Gives the fingerprint of what computes a cell.
+      program: Returns the fingerprint of what computes a cell.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Outcomes:
           finished: For each cell its metrics, and why it failed, if it did.
 
         Raises:
-          TypeError: If the metrics are not those of the cells before.
+          TypeError: If the metrics are not those of earlier cells.
         """
         outcomes: dict[Cell, Outcome] = {
             cell: (self._conform(cell, metrics) if error is None else {}, error)
@@ -91,7 +91,7 @@ class Outcomes:
         return assemble(grid.axes, grid.seeds, cells, templates, label=self._label, info=info)
 
     def _conform(self, cell: Cell, metrics: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """The metrics in the dtypes of the cells before; the first cell decides what they are."""
+        """The metrics in the dtypes of the first cell, which decides what every cell returns."""
         arrays = {name: np.asarray(value) for name, value in metrics.items()}
         if self._outputs is None:
             outputs = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
@@ -114,3 +114,12 @@ class Outcomes:
                     f"{array.dtype}{array.shape} at {where}, {out.dtype}{out.shape} before."
                 )
         return {name: arrays[name].astype(out.dtype) for name, out in self._outputs.items()}
+
+
+def in_a_line(error: Exception) -> str:
+    """Why a cell failed: the error's type, and the last line of its text.
+
+    Whatever comes before that line is XLA's own traceback.
+    """
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[-1].strip()}"

@@ -1,6 +1,6 @@
-"""What a sweep gives back: arrays with named axes."""
+"""What a sweep returns: arrays with named axes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -105,7 +105,7 @@ class SweepResult:
         return bad & self.finished
 
     def failed(self) -> npt.NDArray[np.bool_]:
-        """Which cells failed: those with an error, a part of the diverged ones.
+        """Which cells failed with an error; they count as diverged, too.
 
         Returns:
           A boolean array of the grid's shape.
@@ -132,7 +132,7 @@ class SweepResult:
           >>> result.select(beta=3.0).metrics["loss"].tolist()
           [[3.0], [6.0]]
         """
-        index: list[Any] = [slice(None)] * len(self.shape)
+        where: list[Any] = [slice(None)] * len(self.shape)
         for name, value in values.items():
             if name not in self.axes:
                 raise ValueError(f"no axis `{name}` in this sweep; it has {list(self.axes)}.")
@@ -142,21 +142,9 @@ class SweepResult:
                 raise ValueError(
                     f"`{name}` has no value {value!r} in this sweep; it has {axis.tolist()}."
                 )
-            index[list(self.axes).index(name)] = nearest
-        where = tuple(index)
-        kept = [i for i, part in enumerate(where) if isinstance(part, slice)]
-        errors = {
-            tuple(cell[i] for i in kept): error
-            for cell, error in self.errors.items()
-            if all(isinstance(p, slice) or c == p for c, p in zip(cell, where, strict=True))
-        }
-        return replace(
-            self,
-            metrics={name: array[where] for name, array in self.metrics.items()},
-            axes={name: axis for name, axis in self.axes.items() if name not in values},
-            finished=self.finished[where],
-            errors=errors,
-        )
+            where[list(self.axes).index(name)] = nearest
+        axes = {name: axis for name, axis in self.axes.items() if name not in values}
+        return replace(self._at(where), axes=axes)
 
     def complete_seeds(self) -> Self:
         """The part of a sweep that can be measured: the seeds that have been run at every value.
@@ -165,18 +153,19 @@ class SweepResult:
           A result with those seeds alone, perhaps none.
         """
         keep = self.finished.all(axis=tuple(range(len(self.axes))))
-        places = {int(old): new for new, old in enumerate(np.flatnonzero(keep))}
-        seed_axis = len(self.axes)
+        return replace(self._at([slice(None)] * len(self.axes) + [keep]), seeds=self.seeds[keep])
+
+    def _at(self, where: Sequence[Any]) -> Self:
+        """The cells at an index of each axis; axes and seeds are left for the caller to replace."""
+        at = tuple(where)
+        errors = np.full(self.shape, None, dtype=object)
+        for cell, error in self.errors.items():
+            errors[cell] = error
         return replace(
             self,
-            metrics={n: np.compress(keep, a, axis=seed_axis) for n, a in self.metrics.items()},
-            seeds=self.seeds[keep],
-            finished=self.finished[..., keep],
-            errors={
-                (*cell[:-1], places[cell[-1]]): error
-                for cell, error in self.errors.items()
-                if cell[-1] in places
-            },
+            metrics={name: array[at] for name, array in self.metrics.items()},
+            finished=self.finished[at],
+            errors={cell: error for cell, error in np.ndenumerate(errors[at]) if error is not None},
         )
 
     def to_pandas(self) -> Any:

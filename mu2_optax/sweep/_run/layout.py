@@ -17,7 +17,7 @@ import numpy.typing as npt
 from jax.sharding import Mesh, PartitionSpec
 
 from mu2_optax.sweep._environment import cores, default_device
-from mu2_optax.sweep._grid import Cell, Grid
+from mu2_optax.sweep._grid import SEED, Cell, Grid
 
 Strategy: TypeAlias = Literal["auto", "vmap", "map", "loop", "python"]
 """How the cells run; see :func:`sweep`."""
@@ -78,7 +78,7 @@ def choose_layout(
     if strategy == "auto":
         strategy = "loop" if platform == "cpu" and busy else "vmap"
         if platform == "cpu" and devices is None and chunk_size is None:
-            shares = _workers()  # a call per core: XLA runs small matrix products on one
+            shares = _workers()  # a call per core: XLA runs a small matrix product on one core
     # Split the axis that leaves the fullest device with the fewest cells.
     sharded = 0 if ceil(points / count) * seeds <= points * ceil(seeds / count) else 1
     parts = (count, 1) if sharded == 0 else (1, count)
@@ -100,7 +100,7 @@ def choose_layout(
 
 
 def cover(grid: Grid, layout: Layout) -> list[Block]:
-    """Covers the grid with blocks of one shape; the last ones repeat cells to be full.
+    """Covers the grid with blocks of one shape; the last ones repeat cells to fill up.
 
     All points of the first seeds come first.
     """
@@ -126,6 +126,17 @@ def describe_block(grid: Grid, block: Block) -> str:
         return f"the cell {grid.describe(*cells[0])}"
     first, last = grid.describe(*cells[0]), grid.describe(*cells[-1])
     return f"the {len(cells)} cells from {first} to {last}"
+
+
+def block_ranges(grid: Grid, block: Block) -> str:
+    """The values in a block, for the progress line: ``learning rate 0.1 to 10, seed 0``."""
+    points, seeds = block
+    columns = [*grid.points[points].T, grid.seeds[seeds]]
+    ranges = [(values.min(), values.max()) for values in columns]
+    return ", ".join(
+        f"{name.replace('_', ' ')} {low:g}" + (f" to {high:g}" if high > low else "")
+        for name, (low, high) in zip([*grid.axes, SEED], ranges, strict=True)
+    )
 
 
 def block_function(cell: Callable[[Any, Any, Any], Any], layout: Layout) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from mu2_optax.sweep._run.layout import STRATEGIES
 
 
 def check_context(context: Mapping[str, Any] | None) -> None:
-    """Requires what JSON can hold; a sweep refuses it now and not when it is saved."""
+    """Requires values that JSON can hold, so that saving the result cannot fail on them."""
     try:
         json.dumps(dict(context or {}), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -65,7 +65,7 @@ def check_options(
 
 
 def _check_executor(executor: Any) -> None:
-    """Requires something to submit calls to."""
+    """Requires an object that calls can be submitted to."""
     if callable(getattr(executor, "get_executor", None)):
         raise TypeError(f"`executor` must be an executor, got {executor!r}; pass .get_executor().")
     if not callable(getattr(executor, "submit", None)):

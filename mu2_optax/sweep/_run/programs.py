@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mu2_optax.sweep._environment import default_device, is_shared
 from mu2_optax.sweep._grid import Cell, Grid
+from mu2_optax.sweep._run.jaxprs import fingerprint, has_callback, keeps_a_core_busy
 from mu2_optax.sweep._run.layout import Block, Layout, block_function, cells_of
 from mu2_optax.sweep._run.tracing import (
     Traced,
@@ -17,9 +18,6 @@ from mu2_optax.sweep._run.tracing import (
     call,
     check_signature,
     checked_metrics,
-    fingerprint,
-    has_callback,
-    keeps_a_core_busy,
     trace,
 )
 
@@ -39,7 +37,7 @@ def make_program(
       train: The function of a cell.
       grid: The grid.
       strategy: How the cells run.
-      layout: Gives the layout of what is compiled; it is told whether a cell keeps a core busy.
+      layout: From whether a cell keeps a core busy to the layout of what is compiled.
 
     Returns:
       The program.
@@ -89,7 +87,7 @@ class CompiledProgram:
         return NamedSharding(Mesh(np.asarray(devices), ("cells",)), PartitionSpec())
 
     def fingerprint(self) -> str:
-        """What the program and its arrays are, to be compared with those of another process."""
+        """A hash of the program and its arrays, to compare with that of another process."""
         return fingerprint(self._traced.closed)
 
     def run(self, block: Block) -> Any:
@@ -132,7 +130,7 @@ class PythonProgram:
         self._train, self._grid = train, grid
 
     def compile(self) -> None:
-        """Nothing: what is compiled is the caller's business."""
+        """Does nothing: ``train`` compiles what it wants to."""
 
     def fingerprint(self) -> None:
         """None: an ordinary function is not traced, so nobody can tell what it does."""
@@ -170,7 +168,7 @@ def _compiled_once(lowered: Any, *distinct: Hashable) -> Any:
     """
     key = (hashlib.blake2b(lowered.as_text().encode()).digest(), *distinct)
     found = _COMPILED.pop(key, None) or lowered.compile()
-    _COMPILED[key] = found  # now the youngest
+    _COMPILED[key] = found  # now the most recently used
     while len(_COMPILED) > _LIMIT:
         _COMPILED.pop(next(iter(_COMPILED)), None)
     return found

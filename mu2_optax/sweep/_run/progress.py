@@ -11,7 +11,7 @@ from typing import TextIO
 class Progress:
     """Counts finished cells, and says which are running and how long it will take.
 
-    On a terminal it is one line, drawn anew a few times a second and removed at the end. Elsewhere
+    On a terminal it is one line, redrawn a few times a second and removed at the end. Elsewhere
     (a log file, a CI job) it is a plain line at most every ten seconds, and nothing for a sweep
     that ends sooner.
 

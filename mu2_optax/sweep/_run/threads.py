@@ -11,6 +11,7 @@ from typing import Any
 
 from mu2_optax.sweep._environment import current_settings, under_settings
 from mu2_optax.sweep._run.layout import Block
+from mu2_optax.sweep._run.programs import Program
 
 Finished = tuple[Block, Any, BaseException | None]
 # Runs blocks and yields each as it finishes. It gets an iterator over the blocks to start, which
@@ -33,15 +34,15 @@ def run_blocks(
 
     Args:
       runner: How they run: `in_turn`, `on_threads`, or on an executor.
-      todo: The blocks, each taken when it is to be started.
+      todo: The blocks, each taken when it starts.
       may_fail: How many may fail without taking the others with them.
       deadline: When to start no further block, by ``time.monotonic``.
       describe: A block in words, for a note on the error that it raises.
-      agree: Gives the largest number that any of the processes that share these blocks passes;
-        where there is one process, its own.
+      agree: Returns the largest of the numbers that the processes sharing these blocks pass; the
+        number itself if there is one process.
 
     Yields:
-      The block, what it gave, and the error if it failed.
+      The block, what it returned, and the error if it failed.
     """
     with _first_interrupt_noted() as interrupted:
 
@@ -68,6 +69,16 @@ def run_blocks(
         raise KeyboardInterrupt
 
 
+@contextmanager
+def in_this_process(program: Program, info: dict[str, Any]) -> Iterator[Runner]:
+    """Compiles a program, notes in ``info`` how long that took, and runs its blocks here."""
+    start = time.perf_counter()
+    program.compile()
+    info["compile_seconds"] = round(time.perf_counter() - start, 4)
+    workers = program.layout.workers
+    yield on_threads(program.run, workers) if workers else in_turn(program.run)
+
+
 def in_turn(run: Callable[[Block], Any]) -> Runner:
     """Runs the blocks one after another in this thread."""
 
@@ -84,7 +95,7 @@ def in_turn(run: Callable[[Block], Any]) -> Runner:
 
 
 def on_threads(run: Callable[[Block], Any], workers: int) -> Runner:
-    """Runs the blocks on a few threads, under the settings of JAX that hold in this one."""
+    """Runs the blocks on a few threads, under this thread's settings of JAX."""
     settings = current_settings()
 
     def in_a_thread(block: Block) -> Any:

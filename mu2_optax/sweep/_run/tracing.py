@@ -1,11 +1,8 @@
-"""The user's function: how it is called, what it may return, and what its trace shows."""
+"""The user's function: how it is called and traced, and what it may return."""
 
-import hashlib
 import inspect
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import jax
@@ -14,14 +11,6 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from mu2_optax.sweep._grid import RESERVED, Grid
-
-# Addresses of objects and names of functions make no difference to the numbers.
-_ACCIDENTAL = re.compile(r" at 0x\w+|\bname=\S+")
-
-# Two limits for a product of matrices. If one of its sides is shorter than _SHORT, it gains from
-# several lanes side by side. From _LARGE multiplications on, it is slower beside other lanes than
-# alone (measured on dense layers of MNIST's shape, with 1 to 9 lanes).
-_SHORT, _LARGE = 16, 2**22
 
 
 @dataclass(frozen=True)
@@ -40,8 +29,8 @@ class Traced:
     def cell(self, constants: Any, point: Any, seed: Any) -> dict[str, Any]:
         """Runs one cell; the arrays that ``train`` closes over are arguments here.
 
-        So they are neither copied into the compiled program nor folded by the compiler, which
-        matters when they are a data set.
+        As arguments they are neither copied into the compiled program nor folded by the compiler,
+        which matters if they are a data set.
         """
         leaves = jaxpr_as_fun(ClosedJaxpr(self.closed.jaxpr, constants))(seed, point)
         return dict(zip(self.outputs, leaves, strict=True))
@@ -58,7 +47,7 @@ def trace(train: Callable[..., Mapping[str, Any]], grid: Grid) -> Traced:
       The traced cell.
 
     Raises:
-      TypeError: If ``train`` cannot take the arguments, or returns something else than a dict of
+      TypeError: If ``train`` cannot take the arguments, or returns anything other than a dict of
         numeric arrays.
       ValueError: If a value of the grid is lost in JAX's default precision.
     """
@@ -114,7 +103,7 @@ def check_signature(train: Any, grid: Grid) -> None:
     """Requires a function that can take the grid's axes and a key.
 
     Raises:
-      TypeError: If ``train`` cannot be called so.
+      TypeError: If ``train`` cannot be called with them.
     """
     if not callable(train):
         raise TypeError(
@@ -159,7 +148,7 @@ def checked_metrics(
       The metrics by name.
 
     Raises:
-      TypeError: If it is anything else than a dict of real numbers and arrays.
+      TypeError: If it is anything other than a dict of real numbers and arrays.
     """
     if not isinstance(metrics, Mapping) or not metrics:
         raise TypeError(
@@ -188,92 +177,3 @@ def checked_metrics(
         narrow = jnp.issubdtype(array.dtype, np.floating) and array.dtype.itemsize < 4
         arrays[name] = array.astype(np.float32) if narrow else array
     return arrays
-
-
-def fingerprint(closed: ClosedJaxpr) -> str:
-    """A short text that is the same, in every process, for the same program on the same arrays.
-
-    Args:
-      closed: The program with the arrays that it closes over.
-
-    Returns:
-      A hash of the program's text and of every array in it, but not of what a host callback does.
-    """
-    digest = hashlib.blake2b(_ACCIDENTAL.sub("", str(closed.jaxpr)).encode(), digest_size=16)
-    for part in _parts(closed):
-        for constant in getattr(part, "consts", ()):
-            array = _as_numpy(constant)
-            digest.update(f"{array.dtype}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def keeps_a_core_busy(closed: ClosedJaxpr) -> bool:
-    """Whether running a second cell beside the first on the same CPU core gains nothing.
-
-    That is so with a convolution anywhere, and with a large product of matrices in a loop. A
-    product with a short side, as in logistic regression, is faster for several lanes at once.
-    """
-    loops = (_parts(part) for part in _loops(closed))
-    products = (
-        equation
-        for parts in loops
-        for part in parts
-        for equation in part.eqns
-        if equation.primitive.name == "dot_general"
-    )
-    convolution = any(name == "conv_general_dilated" for name in _primitives(closed))
-    return convolution or any(map(_is_large, products))
-
-
-def has_callback(closed: ClosedJaxpr) -> bool:
-    """Whether a program calls back to Python while it runs."""
-    return any("callback" in name for name in _primitives(closed))
-
-
-def _primitives(closed: ClosedJaxpr) -> Iterator[str]:
-    """The names of all operations of a program."""
-    for part in _parts(closed):
-        yield from (equation.primitive.name for equation in part.eqns)
-
-
-def _loops(closed: ClosedJaxpr) -> Iterator[Any]:
-    """The bodies of all loops of a program."""
-    for part in _parts(closed):
-        for equation in part.eqns:
-            if equation.primitive.name in ("scan", "while"):
-                yield from _inside(equation)
-
-
-def _is_large(product: Any) -> bool:
-    """Whether a product of matrices has no short side, and enough multiplications for a core."""
-    (contracted, _), (batched, _) = product.params["dimension_numbers"]
-    left, right = (variable.aval for variable in product.invars)
-    inner = prod(left.shape[axis] for axis in contracted)
-    lanes = prod(left.shape[axis] for axis in batched)
-    rows, columns = (aval.size // max(inner * lanes, 1) for aval in (left, right))
-    return min(rows, inner, columns) >= _SHORT and rows * inner * columns >= _LARGE
-
-
-def _parts(jaxpr: Any) -> Iterator[Any]:
-    """A jaxpr, and those inside its equations, depth first."""
-    yield jaxpr
-    for equation in jaxpr.eqns:
-        for inside in _inside(equation):
-            yield from _parts(inside)
-
-
-def _inside(equation: Any) -> Iterator[Any]:
-    """The jaxprs that an equation runs."""
-    values = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-    yield from filter(_is_jaxpr, values)
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(value, "eqns")
-
-
-def _as_numpy(constant: Any) -> Any:
-    if isinstance(constant, jax.Array) and jnp.issubdtype(constant.dtype, jax.dtypes.prng_key):
-        constant = jax.random.key_data(constant)
-    return np.asarray(constant)

@@ -315,7 +315,7 @@ def train_fn(optimizer, key, steps):
 def test_without_steps_a_schedule_is_left_out_of_the_default_and_that_is_said(folder, capsys):
     (folder / "steps_task.py").write_text(STEPS_TASK)
     assert main(["steps_task:train_fn", "--lrs", "1", "--seeds", "1", "--out", "run"]) == 0
-    assert "without adamw_cosine, whose schedule needs --steps" in capsys.readouterr().err
+    assert "leaving out adamw_cosine, whose schedule needs --steps" in capsys.readouterr().err
     names = ["mu2_auto", "mu2_auto_spectral", "schedule_free_adamw", "prodigy"]
     assert list(load_results(folder / "run" / "results.json")) == names
 
@@ -370,7 +370,10 @@ def test_the_list_names_tasks_optimizers_and_metrics(capsys):
         (["--out", "quadratic_task.py"], ["--out must name a folder", "is a file"]),
         (["--out", "quadratic_task.py/run"], ["--out must name a folder", "is a file"]),
         (["quadratic_task:by_rate", "--metric", "los"], ["no metric 'los'", "mean 'loss'?"]),
-        (["quadratic_task:oddly_named"], ["'grad-norm' is better high or low", "--better low"]),
+        (
+            ["quadratic_task:oddly_named"],
+            ["'grad-norm' does not say whether low or high", "--better low"],
+        ),
     ],
 )
 def test_bad_options_say_what_exists(folder, capsys, monkeypatch, arguments, messages):

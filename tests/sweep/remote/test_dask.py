@@ -34,7 +34,7 @@ from sweep.remote.workloads import (
 
 from mu2_optax.sweep import ExecutorError, load_results
 from mu2_optax.sweep._command.cli import main
-from mu2_optax.sweep._command.plan import open_executor
+from mu2_optax.sweep._command.places import open_executor
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 
@@ -188,7 +188,7 @@ def test_a_lost_scheduler_is_a_clear_error_and_another_one_goes_on(tmp_path):
             process.kill()
     assert process.returncode == 1
     assert "train_fn: the cluster was lost (" in errors
-    assert "finished cells are kept in run; go on with the same options and --out run" in errors
+    assert "finished cells are kept in run; continue with the same options and --out run" in errors
     kept = len(journal.read_text().splitlines()) - 2  # the header and the metrics
     assert 6 <= kept < 40
     with scheduler_and_worker(away, port) as (address, _):

@@ -76,7 +76,7 @@ def test_what_differs_in_how_they_were_run(tmp_path):
     assert "The same in both: optimizers, learning rates, seeds, task, command, date" in text
     assert "the same with 1." in text
     text = compared(tmp_path, first, first)
-    assert "In nothing that is recorded of them." in text
+    assert "In nothing that was recorded." in text
     other = SweepResult(first.metrics, {"learning_rate": RATES * 10}, first.seeds, first.finished)
     differing = rows(compared(tmp_path, first, {"a": other}), "How the runs differ")
     assert differing["learning rates"] == ["0.01, 0.1, 1, 10, 100", "0.1, 1, 10, 100, 1e3"]
