@@ -128,9 +128,9 @@ def edges(results: Results) -> str:
 
 
 def score_words(results: Results, side: str) -> str:
-    """Profile scores of ours beside the best peers of the roles that choose no rate for a task."""
+    """Profile scores of ours beside the best peer of each role."""
     parts = []
-    for role in (UNTOUCHED, CALIBRATED):
+    for role in (UNTOUCHED, CALIBRATED, TUNED):
         names = results.scored(role, side)
         scores = results.scores(role, names)
         others = {peer: score for peer, score in scores.items() if peer not in OURS}
