@@ -137,9 +137,12 @@ def score_words(results: Results, side: str) -> str:
         if not others or not set(OURS) <= set(scores):
             return f"Profile scores on {side} tasks are not known yet.\n"
         best = max(others, key=others.__getitem__)
-        shown = f"beside {role} peers {scores[AUTO]:.2f}, with `spectral` {scores[SPECTRAL]:.2f}, "
-        parts.append(f"{shown}the best of them {others[best]:.2f} ({PEERS[best].title})")
-    return f"AlgoPerf's score, at most 1, on {side} tasks: {'; '.join(parts)}.\n"
+        ours = f"{scores[AUTO]:.2f}, {scores[SPECTRAL]:.2f}"
+        parts.append(f"{role} {ours} and {others[best]:.2f} ({PEERS[best].title})")
+    return (
+        f"AlgoPerf's score on {side} tasks, at most 1, of `mu2_auto()`, with `spectral`, and of the "
+        f"best peer: {'; '.join(parts)}.\n"
+    )
 
 
 SENTENCES = {
