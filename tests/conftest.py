@@ -24,6 +24,13 @@ def pytest_configure(config):
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 
+@pytest.fixture(autouse=True)
+def quick_unless_slow(request):
+    """Most tests run a program for moments; the slow ones ask for ``compiled_quickly`` themselves."""
+    if request.node.get_closest_marker("slow") is None:
+        request.getfixturevalue("compiled_quickly")
+
+
 @pytest.fixture
 def compiled_quickly(monkeypatch):
     """For large programs that run for moments: optimizing them would take most of the time."""

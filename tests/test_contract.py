@@ -26,8 +26,6 @@ from problems import full_precision
 
 import mu2_optax as m
 
-pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
 # The problems: a loss of params alone, a start, and the minimum.
 
 

@@ -60,6 +60,7 @@ def test_ways_take_turns_and_the_first_round_does_not_count():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_quickly")
 def test_the_cost_of_a_step_is_measured_for_each_optimizer_that_is_named(tmp_path, monkeypatch):
     tiny = {
         "logistic regression": step_cost.Model(lambda: step_cost.dense(8, 10), 1),
@@ -81,6 +82,7 @@ def test_the_cost_of_a_step_is_measured_for_each_optimizer_that_is_named(tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_quickly")
 def test_every_model_is_made():
     for make in (lambda: step_cost.dense(4, 3, 10), lambda: step_cost.resnet(10, 1, 2)):
         loss, params, batch = make()
@@ -94,6 +96,7 @@ def call(module, monkeypatch, *options):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("compiled_quickly")
 def test_growth_is_measured_and_drawn(tmp_path, monkeypatch):
     tiny = {"PARAMS": (40, 80), "TIMES": (1, 1000), "LEAVES": (1, 2), "LANES": (1, 2)}
     for constant, value in tiny.items():

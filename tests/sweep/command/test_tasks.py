@@ -121,7 +121,7 @@ LINEAR = mu2_optax.linear_momentum()
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_every_optimizer_trains_and_stays_in_the_ball(optimizer, compiled_quickly):
+def test_every_optimizer_trains_and_stays_in_the_ball(optimizer):
     train = tiny(TASKS["digits"], steps=60)
     in_ball = OPTIMIZERS[optimizer].in_ball
 
@@ -174,7 +174,7 @@ def test_the_cosine_begins_with_a_warm_up_and_ends_at_zero():
     assert (np.diff(sizes[4:]) < 0).all()
 
 
-def test_muon_is_for_matrices_and_adam_for_the_rest(compiled_quickly):
+def test_muon_is_for_matrices_and_adam_for_the_rest():
     tx = make_optimizer("muon", 0.1)
     params = {"w": jnp.zeros((4, 3)), "b": jnp.zeros(3)}
     grads = {
