@@ -140,8 +140,8 @@ def score_words(results: Results, side: str) -> str:
         ours = f"{scores[AUTO]:.2f}, {scores[SPECTRAL]:.2f}"
         parts.append(f"{role} {ours} and {others[best]:.2f} ({PEERS[best].title})")
     return (
-        f"AlgoPerf's score on {side} tasks, at most 1, of `mu2_auto()`, with `spectral`, and of the "
-        f"best peer: {'; '.join(parts)}.\n"
+        f"AlgoPerf's score on {side} tasks, at most 1, of `mu2_auto()`, with `spectral`, and of "
+        f"the best peer: {'; '.join(parts)}.\n"
     )
 
 
