@@ -2,7 +2,7 @@
 
 The gradient estimate gets less noisy as training goes on, so that one learning rate works over
 orders of magnitude. Submodules: `lmo` (linear minimization oracles), `theory` (the theorems as
-functions), `stopping`, `estimates` (of other operators than the gradient); and, loaded on first
+functions), `stopping`, `estimates` (of operators other than the gradient); and, loaded on first
 use, `nnx`, `linen` and `checkpoint` (Flax), and `sweep`.
 """
 
@@ -84,6 +84,6 @@ def __getattr__(name: str) -> _typing.Any:
 
 
 def __dir__() -> list[str]:
-    """The public names: private modules and imports are attributes too, but nobody's business."""
+    """The public names, without the private modules and imports that are attributes too."""
     public = {name for name in globals() if not name.startswith("_")}
     return sorted(public | {"__version__", *_LOADED_ON_FIRST_USE})

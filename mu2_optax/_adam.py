@@ -31,11 +31,11 @@ def mu2_adam(
 
     Here :math:`x` is ``params``. It is ``mu2(optax.adam(learning_rate, b1=0.0, b2=b2, eps=eps))``
     with one tree fewer in the state. The averaging takes the place of Adam's first moment: with
-    :math:`\gamma = 0.1`, params trail w by about ten steps, as :math:`b_1 = 0.9` trails the
-    gradient. With both, params would trail twice as far.
+    :math:`\gamma = 0.1`, params trail w by about ten steps, as a first moment with
+    :math:`b_1 = 0.9` trails the gradient. With both, params would trail twice as far.
 
     Args:
-      learning_rate: η, a number or a schedule: Adam's is a good first choice.
+      learning_rate: η, a number or a schedule; the one for Adam is a good first choice.
       momentum: α (not used), β and γ.
       b2: The decay of the second moment.
       eps: Added to the root of the second moment.

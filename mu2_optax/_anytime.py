@@ -39,8 +39,8 @@ class AnytimeState(NamedTuple):
       w: The iterate that ``inner`` moves.
       inner_state: The state of ``inner``.
       x: The average in the precision of the state, for the leaves whose params are narrower than
-        that; None for other leaves, whose average the params give, and None if there are no such
-        leaves.
+        that; None for the other leaves, whose average follows from the params. If no params are
+        narrower, the whole tree is None.
       gamma_memory: What ``gamma`` remembers; None for a number or a schedule.
       ahead: λ; None if it is 0, because params are then the average.
     """
@@ -76,9 +76,9 @@ def anytime(
 
     Args:
       inner: Any Optax optimizer.
-      gamma: γ in [0, 1]: a number, a schedule, or the ``gamma`` of a :class:`DoubleMomentum`. 1 is
-        no averaging. As everywhere, ``gamma(count)`` is :math:`\gamma_{count+1}`, so the first
-        step uses ``gamma(1)``.
+      gamma: γ in [0, 1]: a number, a schedule, or the ``gamma`` of a :class:`DoubleMomentum`. 1
+        means no averaging. As everywhere, ``gamma(count)`` is :math:`\gamma_{count+1}`, so the
+        first step uses ``gamma(1)``.
       ahead: λ in [0, 1): how far ahead of the average, towards the iterate, gradients are taken.
       projection: A function from tree to tree that projects w onto the set.
       state_dtype: The dtype of w; see :func:`corrected_momentum`.
@@ -162,12 +162,13 @@ def averaged(
       stored: What :func:`stored_average`, or the last call, returned.
       w: The new iterate.
       gamma: γ.
-      change: By how much w has moved, for ``ahead``.
+      change: How far w has moved; only needed with ``ahead``.
       ahead: λ, or None for 0.
 
     Returns:
-      The update, in the dtypes of params. Where x is stored, it leads to the rounded y, which is
-      how the next step knows that nothing else has moved the params; otherwise x is not needed:
+      The update, in the dtypes of params. Where x is stored, it leads to the rounded y, so that
+      the next step can tell whether something else has moved the params. Elsewhere, x is not
+      needed:
 
       .. math:: y_{t+1} - y_t = \gamma (w_{t+1} - y_t) + \lambda (1 - \gamma)(w_{t+1} - w_t)
 

@@ -1,4 +1,4 @@
-"""Nothing to choose: a learning rate that is found on the way, inside anytime averaging."""
+"""Nothing to choose: a learning rate that the run itself finds, inside anytime averaging."""
 
 from jax.typing import DTypeLike
 
@@ -33,28 +33,28 @@ def mu2_auto(
       x_{t+1} &= x_t + \frac{2}{t + 2}\,(w_{t+1} - x_t), \qquad
       y_{t+1} = x_{t+1} + 0.3\,(w_{t+1} - x_{t+1})
 
-    It is called as ``optax.adam`` is: ``updates, state = tx.update(grads, state, params)``. The
-    params are y, where the loop takes its gradients anyway. **Evaluate, save and export the average
-    x**: ``mu2_optax.eval_params(state, params)``.
+    Call it like ``optax.adam``: ``updates, state = tx.update(grads, state, params)``. The params
+    are y, where the loop takes its gradients anyway. **Evaluate, save and export the average x**:
+    ``mu2_optax.eval_params(state, params)``.
 
-    The step of every coordinate has the size of the learning rate, as in Adam; the rate is how far
-    the run has come, over the root of the number of its steps, so that noise alone leaves it as it
-    is (see :func:`distance_rate`). Scaling the loss changes nothing, and the number of steps need
-    not be known. It is the composition of :func:`anytime`, :func:`distance_rate` and
+    The step of every coordinate has the size of the learning rate, as in Adam. The rate is how far
+    the run has come, divided by the root of the number of its steps, so that noise alone does not
+    change it (see :func:`distance_rate`). Scaling the loss changes nothing, and the number of steps
+    need not be known. ``mu2_auto`` is the composition of :func:`anytime`, :func:`distance_rate` and
     :func:`unit_directions`.
 
     Args:
       factor: A factor on the first distance :math:`\rho_1`. It is not a learning rate. Less than 1
-        makes the start slower, by a few steps only, because the distance grows; more than 3 counts
-        as 3, because a longer first step would wreck a network.
-      spectral: True, or which matrices: their steps are orthogonal matrices, as in Muon, instead of
-        :math:`g_t/s_t`. The better choice for most networks, dense ones included, at the price of
-        more products of matrices in a step.
+        delays the start, but only by a few steps, because the distance grows; more than 3 counts as
+        3, because a longer first step would wreck a network.
+      spectral: True, or a mask of the matrices whose steps are to be orthogonal matrices, as in
+        Muon, instead of :math:`g_t/s_t`. It is the better choice for most networks, dense ones
+        included, at the price of more matrix products in a step.
       weight_decay: λ: decoupled decay of w, times the learning rate, as in AdamW; any size is
         stable.
       mask: Which leaves decay: a tree of booleans like params, or a function from params to one.
       projection: A function from tree to tree that projects w onto the set. The gradient is then
-        divided by one number instead of coordinate by coordinate, because with steps of another
+        divided by one number instead of coordinate by coordinate, because after steps in another
         geometry a Euclidean projection would not lead to the minimum.
       state_dtype: The dtype of w; see :func:`corrected_momentum`.
 
@@ -80,7 +80,7 @@ def mu2_auto(
     References:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR
       2025, and Defazio et al., `The Road Less Scheduled <https://arxiv.org/abs/2405.15682>`_,
-      NeurIPS 2024, for averaging with queries at the average or near it; Khaled, Mishchenko and
+      NeurIPS 2024, for gradients at the average or near it; Khaled, Mishchenko and
       Jin, `DoWG Unleashed <https://arxiv.org/abs/2305.16284>`_, NeurIPS 2023, for the rate
     """
     rate = distance_rate(

@@ -1,4 +1,4 @@
-"""What NNX and linen share to recalibrate BatchNorm."""
+"""What NNX and linen share for recalibrating BatchNorm."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -25,8 +25,8 @@ def check_batch_norms_ran(updated: Sequence[bool]) -> None:
     """Requires that there is a BatchNorm, and that ``forward`` updated each one."""
     if not updated:
         raise ValueError(
-            "`forward` must run a model with BatchNorm, got a model without; there is nothing to "
-            "recalibrate."
+            "`forward` must run a model with BatchNorm, got a model without it; there is nothing "
+            "to recalibrate."
         )
     if not all(updated):
         raise ValueError(

@@ -30,7 +30,7 @@ def check_share(name: str, share: Any) -> None:
     if isinstance(share, bool) or not isinstance(share, int | float | np.generic):
         raise TypeError(
             f"`{name}` must be a Python number such as 1/8, because shapes depend on it, got "
-            f'{share!r}; with `optax.inject_hyperparams`, say `static_args=("{name}",)`.'
+            f'{share!r}; with `optax.inject_hyperparams`, pass `static_args=("{name}",)`.'
         )
     if not 0 < float(share) <= 1:  # NaN fails the comparison too
         raise ValueError(
@@ -40,7 +40,7 @@ def check_share(name: str, share: Any) -> None:
 
 
 def split_batch(name: str, share: float, batch: Batch) -> tuple[Any, Any, float]:
-    """The first samples of a batch, the rest of it, and the share of the first.
+    """The first samples of a batch, the rest of it, and the share that the first samples are.
 
     Arrays without axes go into both.
     """
@@ -56,7 +56,7 @@ def split_batch(name: str, share: float, batch: Batch) -> tuple[Any, Any, float]
     count = round(share * length)
     if count < 1:
         raise ValueError(
-            f"`{name}` must leave at least one sample, got {share:g} of a batch of {length}; take "
+            f"`{name}` must be at least one sample, got {share:g} of a batch of {length}; take "
             "a larger share or a larger batch."
         )
 
@@ -67,7 +67,7 @@ def split_batch(name: str, share: float, batch: Batch) -> tuple[Any, Any, float]
 
 
 def share_of(few: Any, batch: Batch) -> float | None:
-    """How much of a batch some samples are; None if their arrays have several lengths."""
+    """The share of a batch that ``few`` is; None if the arrays of either have several lengths."""
     before, after = _lengths(batch), _lengths(few)
     if len(before) != 1 or len(after) != 1:
         return None

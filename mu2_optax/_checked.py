@@ -1,4 +1,4 @@
-"""For a trial run: are the gradients that an optimizer is given those of ``grad_fn``?"""
+"""For a trial run: checks that the gradients given to an optimizer are those of ``grad_fn``."""
 
 import functools
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _CHANGED = (
     "is random in the loss must be a part of `batch`."
 )
 _MOVED = (
-    "`params` must be those after the last update, because `lean=True` recovers the point before "
+    "`params` must be those after the last update, because `lean=True` recovers the previous point "
     "from them, got params that differ from those by {off} of their norm. Whatever else moves "
     "params (weight decay or scaling after the optimizer) must be inside `inner`; or "
     "leave `lean` out."
@@ -54,23 +54,23 @@ def checked(
     tolerance: float | None = None,
     report: Callable[[str], Any] | None = None,
 ) -> Transform[CheckedState]:
-    r"""Checks in every step that the given gradient is the one that ``grad_fn`` gives.
+    r"""Checks in every step that the given gradient is the one that ``grad_fn`` returns.
 
     .. math:: \|g_t - \nabla f(x_t; z_t)\| \le \text{tolerance} \cdot \|\nabla f(x_t; z_t)\|
 
     Here :math:`g_t` is ``updates`` and :math:`\nabla f(x_t; z_t)` is ``grad_fn(params, batch)``,
-    which costs one more gradient a step. For a trial run: an optimizer that evaluates ``grad_fn``
-    again is silently wrong if something changes one gradient and not the other: clipping, weight
-    decay or scaling before it in a chain, a ``pmean`` after ``grad_fn``, ``optax.MultiSteps``, a
-    dropout key that is not in ``batch``. Where the state is lean (see :func:`mu2`), it also checks
-    that nothing else has moved the params.
+    which costs one more gradient a step. Use it for a trial run: an optimizer that evaluates
+    ``grad_fn`` again is silently wrong if something changes one gradient and not the other:
+    clipping, weight decay or scaling before it in a chain, a ``pmean`` after ``grad_fn``,
+    ``optax.MultiSteps``, a dropout key that is not in ``batch``. Where the state is lean (see
+    :func:`mu2`), it also checks that nothing else has moved the params.
 
     Args:
-      inner: An optimizer, such as :func:`mu2_sgd`, where it stands in the program.
+      inner: An optimizer such as :func:`mu2_sgd`, at its place in the program.
       tolerance: By default :math:`\epsilon^{2/3}` of the narrowest gradient: 2e-5 in float32, 0.04
         in bfloat16. A gradient that was compiled apart from ``grad_fn`` is rounded differently.
       report: A function of a message, such as ``print`` or ``warnings.warn``, that is called on the
-        host in every step that fails. Without one, a failing step is an error of
+        host in every step that fails. Without it, a failing step is an error of
         ``jax.experimental.checkify``: raised at once outside jit, and inside it by ``error, out =
         jax.jit(checkify.checkify(step))(...)`` and ``error.throw()``.
 
@@ -138,7 +138,7 @@ def _lean(state: Any) -> bool:
 def _check(
     message: str, given: Any, expected: Any, tolerance: Any, report: Callable[[str], Any] | None
 ) -> None:
-    """Raises or reports if two trees differ; two that are not finite count as equal."""
+    """Raises or reports an error if two trees differ; two non-finite trees count as equal."""
     eps = max((float(jnp.finfo(jnp.result_type(a)).eps) for a in jax.tree.leaves(given)), default=0)
     allowed = eps ** (2 / 3) if tolerance is None else tolerance
     away, size = norm(optax.tree.sub(widened(given), widened(expected))), norm(expected)

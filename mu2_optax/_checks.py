@@ -62,7 +62,7 @@ def check_at_least(name: str, value: Any, least: int, remedy: str) -> None:
 
 
 def check_single(name: str, value: Any) -> None:
-    """Requires one number, even of a tracer; an array would be broadcast against the params."""
+    """Requires one number, tracers included; an array would be broadcast against the params."""
     if np.ndim(value) != 0:
         raise ValueError(
             f"`{name}` must be a single number, got an array of shape {np.shape(value)}; use "
@@ -83,7 +83,7 @@ def check_steps(name: str, value: Any) -> None:
 
 def check_iterations(name: str, value: Any) -> None:
     """Requires an integer of at least 1, because a loop of that length is compiled."""
-    check_integer(name, value, 1, "it counts whole rounds.")
+    check_integer(name, value, 1, "it is a number of iterations.")
 
 
 def check_integer(name: str, value: Any, least: int, remedy: str) -> None:
@@ -124,14 +124,14 @@ def check_callable(name: str, value: Any, example: str) -> None:
     if isinstance(value, jax.Array):
         raise TypeError(
             f"`{name}` must be a function such as {example}, got {value!r}; with "
-            f'`optax.inject_hyperparams`, say `static_args=("{name}",)`.'
+            f'`optax.inject_hyperparams`, pass `static_args=("{name}",)`.'
         )
     if not callable(value):
         raise TypeError(f"`{name}` must be a function such as {example}, got {value!r}.")
 
 
 def check_mask(mask: Any, weight_decay: Any) -> None:
-    """Requires a weight decay with the mask that says which leaves decay."""
+    """Requires a weight decay if there is a mask, which says which leaves decay."""
     if mask is not None and weight_decay is None:
         raise ValueError(
             f"`mask` must come with `weight_decay`, got {mask!r} alone: it says which leaves "
@@ -145,7 +145,7 @@ def check_keyed(name: str, batch: Batch) -> None:
         kind = type(batch).__name__
         raise ValueError(
             f"`batch` must be a pair (key, {name}), got {kind}; the key is a part of the sample, "
-            "so that every evaluation of a step draws the same."
+            "so that every evaluation of a step draws the same numbers."
         )
 
 

@@ -66,11 +66,11 @@ def corrected_momentum(
     recursion would break silently.
 
     Args:
-      beta: β in [0, 1], a number or a schedule. 1 is the plain gradient; towards 0, more of the
-        past is kept.
+      beta: β in [0, 1], a number or a schedule. 1 is the plain gradient; the closer to 0, the more
+        of the past is kept.
       state_dtype: The dtype of d, and of the iterate in optimizers that average. By default that of
-        the params, but at least float32: in bfloat16 each step adds a rounding error of up to 0.4
-        %, which fades only at the rate β. x is never narrower than the params, because the
+        the params, but at least float32: in bfloat16 each step adds a rounding error of up to
+        0.4%, which fades only at the rate β. x is never narrower than the params, because the
         correction is only as exact as the point it is taken at.
 
     Returns:

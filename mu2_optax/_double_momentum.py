@@ -42,7 +42,7 @@ class Mu2State(NamedTuple):
 
     @property
     def x(self) -> Any:
-        """The point of the last gradient, where ``d`` is the estimate; params are one step ahead.
+        """The point of the last gradient, which ``d`` estimates; params are one step ahead.
 
         None in a lean state.
         """
@@ -109,7 +109,7 @@ def _without_the_last_point(
         check_lean_state(True, state.gamma)
         check_stored(params, state.w)
         averaged = state.averaged
-        # Where the last point is not known, d starts anew with this gradient, as in the first step.
+        # If the last point is unknown, d starts again from this gradient, as in the first step.
         t = jnp.where(state.gamma < 1, state.t, 0)
         x = last_point(params, averaged.x, averaged.w, state.gamma)
         corrected = state.corrected._replace(t=t, x=x)

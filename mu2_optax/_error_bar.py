@@ -1,4 +1,4 @@
-"""What a measured error is good for: the error bar of d, and how large a batch would pay."""
+"""What a measured error tells: the error bar of d, and how large a batch would pay off."""
 
 from typing import Any, NamedTuple
 
@@ -40,11 +40,11 @@ def error_bar(state: Any) -> ErrorBar:
     are sorted, a hundred times: shuffle them.
 
     Args:
-      state: The state of an optimizer; of any chain or wrapper around one corrected momentum.
+      state: The state of an optimizer, or of any chain or wrapper around one corrected momentum.
 
     Returns:
       An :class:`ErrorBar`. Where its ``error`` is above its ``noise``, a plain gradient would be
-      the better estimate. All are 0 before the second step, the first that measures.
+      the better estimate. All are 0 before the second step, the first that measures them.
 
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
@@ -77,9 +77,10 @@ def noise_scale(state: Any) -> jax.Array:
 
     .. math:: \frac{\sigma^2}{\|\nabla f(x)\|^2} \approx \frac{R}{\|d\|^2 - P}
 
-    About how many times larger a batch would still pay: far below that, doubling the batch nearly
-    halves the number of steps; far above it, hardly. It is infinite where the gradient is no larger
-    than its error, and before the second step, when nothing has been measured yet.
+    About how many times larger a batch would still pay off: far below that, doubling the batch
+    nearly halves the number of steps; far above it, it saves hardly any. It is infinite where the
+    gradient is no larger than its error, and before the second step, when nothing has been measured
+    yet.
 
     Args:
       state: The state of an optimizer whose β measures its error; see :func:`error_bar`.

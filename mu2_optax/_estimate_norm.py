@@ -21,9 +21,9 @@ def estimate_norm(state: Any) -> jax.Array:
       state: The state of an optimizer.
 
     Returns:
-      A scalar, in at least float32. As long as there is no estimate (before the first step that
-      :func:`mu2_optax.multi_steps` takes, or that is not rejected), it is the largest finite
-      number.
+      A scalar, at least in float32. Until there is an estimate, it is the largest finite number:
+      before the first step, or the first that :func:`mu2_optax.multi_steps` really takes, or that
+      is not rejected.
 
     Examples:
       >>> import jax.numpy as jnp, optax, mu2_optax
@@ -53,7 +53,7 @@ def gradient_bound(state: Any) -> jax.Array:
         or :func:`mu2_optax.with_error_bar`.
 
     Returns:
-      A scalar, in at least float32. Before the second step, when the error is not known yet, it is
+      A scalar, at least in float32. Before the second step, when the error is not yet known, it is
       the largest finite number.
 
     Examples:
@@ -73,5 +73,5 @@ def gradient_bound(state: Any) -> jax.Array:
 
 
 def _if_known(known: jax.Array, norm: jax.Array) -> jax.Array:
-    """The norm, or the largest finite number, so that an unknown norm stops nothing."""
+    """The norm, or the largest finite number, so that an unknown norm stops no run."""
     return jnp.where(known, norm, jnp.finfo(norm.dtype).max)

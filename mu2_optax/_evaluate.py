@@ -1,4 +1,4 @@
-"""The gradient of a step, and what evaluates it again on the same sample or on a part of it."""
+"""The gradient of a step, and a function that evaluates it again on its sample or a part of it."""
 
 import functools
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def value_and_grad(
     axis_name: AxisName | None = None,
     part: Part | None = None,
 ) -> ValueAndGrad:
-    r"""``jax.value_and_grad`` that can be evaluated again on the same sample.
+    r"""Like ``jax.value_and_grad``, but the gradient can be evaluated again on the same sample.
 
     .. math:: (x_t, z_t) \mapsto f(x_t; z_t),\ \nabla f(x_t; z_t),\ \nabla f(\cdot\,; z_t)
 
@@ -46,19 +46,20 @@ def value_and_grad(
         loss and auxiliary data.
       has_aux: Whether ``loss_fn`` returns a pair.
       accumulate: Whether every array among the other arguments has a leading axis that counts
-        microbatches (one key for each, too). They are evaluated one after another, in the memory
-        of one. The loss and the gradients are means; auxiliary data keep the leading axis.
+        microbatches (of keys, too: one each). They are evaluated one after another, with memory
+        for one. The loss and the gradients are means; auxiliary data keep the leading axis.
       axis_name: The axis of the ``jax.shard_map`` or ``jax.pmap`` around the step, if there is one,
         or a tuple of axes. The loss and the gradients are then means over its devices, in every
         evaluation; auxiliary data are those of each device. A ``pmean`` of the gradients after that
         changes nothing; without ``axis_name`` it would reach only one of the gradients of a step,
         and the devices would drift apart.
-      part: The samples S to use in the further evaluations, as in :func:`grad_in_parts`: a share
+      part: The samples S to use for the further evaluations, as in :func:`grad_in_parts`: a share
         in (0, 1] of the leading axis of every array among the other arguments, or a function of
         these arguments that returns them for the part, as a tuple. The value, ``grads`` and
-        auxiliary data are those of the whole batch. A step costs 1 + |S|/|B| gradients for a share;
-        1 + 2|S|/|B| for a function, and where there are auxiliary data without ``accumulate``,
-        because these are not added up. With ``accumulate``, S is the first microbatches.
+        auxiliary data are those of the whole batch. With a share, a step costs 1 + |S|/|B|
+        gradients. With a function it costs 1 + 2|S|/|B|, and so does a share with ``has_aux`` but
+        without ``accumulate``, because auxiliary data of two parts are not combined. With
+        ``accumulate``, S consists of the first microbatches.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
@@ -106,13 +107,13 @@ def value_and_grad(
 
 
 def grad_in_parts(grad_fn: GradFn, part: Part) -> Callable[[Tree, Any], tuple[Tree, Again]]:
-    r"""The gradient of a batch, of which only a part is evaluated again elsewhere.
+    r"""The gradient of a batch, only a part of which is evaluated again at another point.
 
     .. math:: g_t(B) = s\,g_t(S) + (1 - s)\,g_t(B \setminus S), \qquad
       \tilde g_{t-1} = g_t(B) - \bigl(g_t(S) - \nabla f(x_{t-1}; S)\bigr)
 
-    The change of the gradient between two nearby points has little noise, so that a part S of the
-    batch B is enough for it. Corrected momentum becomes
+    The change of the gradient between two nearby points has little noise, so a part S of the batch
+    B is enough to estimate it. Corrected momentum becomes
 
     .. math:: d_t = \beta_t\,g_t(B) + (1 - \beta_t)\,
       \bigl(d_{t-1} + \nabla f(x_t; S) - \nabla f(x_{t-1}; S)\bigr)
@@ -120,15 +121,16 @@ def grad_in_parts(grad_fn: GradFn, part: Part) -> Callable[[Tree, Any], tuple[Tr
     It stays unbiased; the smoothness variance :math:`\sigma_L^2` of its bound is that of S,
     :math:`1/s = |B|/|S|` times as large. A step costs 1 + s gradients instead of 2: every sample is
     evaluated once at the params, and those of S once more at the previous point.
-    :func:`value_and_grad` has the same ``part`` for a loss, and so has that of Flax NNX.
+    :func:`value_and_grad` takes the same ``part`` for a loss, and so does its counterpart for Flax
+    NNX.
 
     Args:
       grad_fn: A function of (params, batch): the gradient of a *mean* over the samples. For a sum,
         S would account for only the share s of the change.
-      part: s in (0, 1], a share of the leading axis of every array of the batch. S is the first
-        samples; arrays without axes (a key, a temperature) belong to every sample. Or a function
-        from batch to sub-batch, for keys, statistics and ragged batches; then the whole batch is
-        evaluated at once, and a step costs 1 + 2s gradients.
+      part: s in (0, 1], a share of the leading axis of every array of the batch. S consists of the
+        first samples; arrays without axes (a key, a temperature) belong to every sample. Or a
+        function from batch to sub-batch, for keys, statistics and ragged batches; then the whole
+        batch is evaluated at once, and a step costs 1 + 2s gradients.
 
     Returns:
       A function of (params, batch) that returns (grads, again): the gradient, and the keyword
@@ -166,7 +168,7 @@ def grad_in_parts(grad_fn: GradFn, part: Part) -> Callable[[Tree, Any], tuple[Tr
 
 
 class Evaluation(NamedTuple):
-    """How the samples of a step are evaluated, each time.
+    """How a step evaluates its samples, every time.
 
     Attributes:
       once: Evaluates the loss and its gradient.
@@ -201,15 +203,15 @@ class Evaluation(NamedTuple):
         in_two: bool,
         first: Callable[[], tuple[Any, Any, Any]] | None = None,
     ) -> tuple[Any, Any, Any, Again]:
-        """The evaluation of ``data`` at params, and what evaluates a part of them elsewhere.
+        """Evaluates ``data`` at params, and returns what evaluates a part of them at other points.
 
         Args:
-          params: Where.
+          params: The point at which to evaluate.
           data: The samples.
           part: A share, or a function of ``data``; None for all of them.
-          in_two: Whether to evaluate a share and the rest one after another and to add them up.
+          in_two: Whether to evaluate a share and the rest one after another and combine them.
             Otherwise the share is evaluated twice: with the whole, and by itself.
-          first: Evaluates the whole of ``data`` at params in another way.
+          first: Another way to evaluate the whole of ``data`` at params.
 
         Returns:
           ((value, grads), aux, carried, again).
@@ -237,7 +239,7 @@ def chosen_arguments(part: Any, args: Any, kwargs: Any) -> tuple[Any, ...]:
     chosen = part(*args, **kwargs)
     if not isinstance(chosen, tuple):
         raise TypeError(
-            "`part` must return a tuple of the loss's other arguments, those of the part, got "
+            "`part` must return the loss's other arguments for the part, as a tuple, got "
             f"{type(chosen).__name__}; for one argument, `lambda batch: (batch[:8],)`."
         )
     return chosen

@@ -87,15 +87,17 @@ def mu2_extra_sgd(
 
     Args:
       learning_rate: η, a number or a schedule.
-      momentum: α, β and γ. This default and that of ``weighted_steps`` are the theorem's; those of
-        :func:`mu2_sgd` are the experiments', which the paper has of Algorithm 1 alone.
+      momentum: α, β and γ. This default and that of ``weighted_steps`` are those of the theorem;
+        the defaults of :func:`mu2_sgd` are those of the experiments, which the paper reports for
+        Algorithm 1 alone.
       projection: A function from tree to tree that projects w and y onto the set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorem) or η.
-      hint: None for the paper's algorithm. A share in (0, 1) of the samples: then :math:`\hat d_t`
-        is taken on these alone, the first ones, and the change from :math:`x_{t-1}` to :math:`x_t`
-        on the others, so that :math:`x_t` does not depend on them, and d has no bias. A step still
-        costs 3 gradients. With a part S of the batch (:func:`grad_in_parts`) it is a share of S,
-        and a step costs 1 + 2|S|/|B| gradients with and without it.
+      hint: None for the paper's algorithm. With a share in (0, 1) of the samples,
+        :math:`\hat d_t` is taken on that share alone (the first samples), and the change from
+        :math:`x_{t-1}` to :math:`x_t` on the other samples; :math:`x_t` then does not depend on
+        those, and d has no bias. A step still costs 3 gradients. With a part S of the batch
+        (:func:`grad_in_parts`), it is a share of S, and a step costs 1 + 2|S|/|B| gradients with or
+        without a hint.
       state_dtype: The dtype of y and d; see :func:`corrected_momentum`.
 
     Returns:
@@ -200,6 +202,6 @@ def _check_rest(hint: float, share: float) -> None:
     """Requires that a hint leaves samples for the estimate."""
     if share == 1:
         raise ValueError(
-            f"`hint` must leave at least one sample to the rest, got {hint:g} of a batch too small "
-            "for that; take a smaller share or a larger batch."
+            f"`hint` must leave at least one sample for the estimate, got {hint:g} of a batch too "
+            "small for that; take a smaller share or a larger batch."
         )

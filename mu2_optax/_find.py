@@ -46,7 +46,7 @@ def find(state: Any, kinds: Any, what: str, remedy: str) -> Any:
 
 
 def _plain(tree: Tree) -> Any:
-    """A tree with plain arrays for Flax's variables; if it has any, Flax is loaded already."""
+    """A tree with plain arrays instead of Flax's variables; if it has any, Flax is loaded."""
     nnx = sys.modules.get("flax.nnx")
     return tree if nnx is None else nnx.as_pure(tree)
 
@@ -62,7 +62,7 @@ def eval_params(state: Any, params: Tree) -> Tree:
 
     Args:
       state: The state of an optimizer that averages, by itself or inside chains, masks and
-        wrappers; a whole Flax ``TrainState`` or ``nnx.Optimizer`` will do.
+        wrappers; or a whole Flax ``TrainState`` or ``nnx.Optimizer``.
       params: The params that go with it.
 
     Returns:
@@ -89,8 +89,8 @@ def eval_params(state: Any, params: Tree) -> Tree:
         (AnytimeState, Mu2ExtraState),
         "average of the params",
         "pass the state of `mu2_auto` or of another optimizer that averages. Where there are "
-        "several, pass the part of each with its own params; where there is none, evaluate at "
-        "the params.",
+        "several, pass each part of the state with its own params; where there is none, evaluate "
+        "at the params.",
     )
     _check_the_params_are_its_own(state)
     if isinstance(held, Mu2ExtraState) or held.ahead is None:
@@ -102,7 +102,7 @@ def eval_params(state: Any, params: Tree) -> Tree:
         if _left_out(w):
             return p
         if not jax.tree_util.all_leaves([p]) or jnp.shape(p) != jnp.shape(w):
-            raise ValueError(f"an array of shape {jnp.shape(w)} is {jax.tree.map(jnp.shape, p)}.")
+            raise ValueError(f"shape {jax.tree.map(jnp.shape, p)}, expected {jnp.shape(w)}.")
         return average_of(p, x, w, ahead).astype(jnp.result_type(p))
 
     try:
@@ -125,7 +125,7 @@ def _check_the_params_are_its_own(state: Any) -> None:
     """Requires that nothing around the optimizer moves the params by steps of another length."""
     for wrapper in find_all(state, _MOVE_THE_PARAMS):
         raise ValueError(
-            "`state` must be of an optimizer whose updates are the steps that the params take, "
+            "`state` must be that of an optimizer whose updates are the steps the params take, "
             f"got one inside a {type(wrapper).__name__}, which scales or averages them itself; "
             "evaluate as that wrapper says (after `optax.contrib.mechanize`, at the params)."
         )

@@ -83,7 +83,7 @@ def mu2_frank_wolfe(
     The bound :math:`E\|d_t - \nabla f(x_t)\|^2 \le \tilde\sigma^2/(t + 1)` holds for any update
     rule that keeps w in K, so it holds here; the excess loss is then of order
     :math:`LD^2/T + D\tilde\sigma/\sqrt T` (see :func:`mu2_optax.theory.frank_wolfe_bound`), with
-    nothing to tune but the set K. The first params should lie in K; if they do not, their share in
+    nothing to tune but the set K. The first params should lie in K; if they do not, their weight in
     the average fades like 1/t².
 
     Args:

@@ -20,19 +20,19 @@ def freeze(
     .. math:: \min_u f(u, v; z), \qquad x = (u, v)
 
     Here v is the frozen part, where ``freeze_mask`` is True, and u the rest. ``inner`` sees u
-    alone: its state, its projection and its norms are of u, and every gradient it asks for is
+    alone: its state, its projection and its norms are those of u, and every gradient it asks for is
     :math:`\nabla_u f(\cdot, v; z)`. The call stays the same: params, grads and ``grad_fn`` are
     those of the whole tree. (``optax.selective_transform`` would hide the frozen part from
     ``grad_fn`` too.)
 
     The frozen part must really stay fixed: the gradient at the previous point is taken with its
-    present values. For parts that different optimizers move, put ``optax.partition`` inside
+    current values. To move parts with different optimizers, put ``optax.partition`` inside
     ``inner``: ``mu2(optax.partition(...))``.
 
     Args:
       inner: Any optimizer.
       freeze_mask: Which leaves are frozen, as in ``optax.selective_transform``: a tree of booleans
-        like params (or like an upper part of it), or a function from params to one.
+        like params (or a prefix of such a tree), or a function from params to one.
 
     Returns:
       A transform with the state of ``inner``, in which frozen leaves are None.
@@ -85,7 +85,10 @@ def _frozen(freeze_mask: Mask, params: Params) -> list[bool]:
     """Whether each leaf of params is frozen."""
     frozen = marks_of("freeze_mask", freeze_mask, params)
     if all(frozen):
-        raise ValueError("`freeze_mask` must leave something to train, got True for every leaf.")
+        raise ValueError(
+            "`freeze_mask` must leave something to train, got True for every leaf; mark the leaves "
+            "to train as False."
+        )
     return frozen
 
 

@@ -39,7 +39,7 @@ def reject_nonfinite(
     Args:
       inner: Any Optax optimizer.
       max_consecutive: After this many rejections in a row the next step is taken as it is, so that
-        a run that has really diverged shows it instead of standing still forever.
+        a run that has really diverged shows it, instead of standing still forever.
 
     Returns:
       A transform; extra args are passed to ``inner``. Its state is a
@@ -54,7 +54,7 @@ def reject_nonfinite(
       (0.0, 1)
     """
     check_transform("inner", inner)
-    check_integer("max_consecutive", max_consecutive, 0, "use a large one to go on rejecting.")
+    check_integer("max_consecutive", max_consecutive, 0, "use a large one to keep rejecting.")
     inner = optax.with_extra_args_support(inner)
 
     def init(params: Params) -> RejectNonfiniteState:
@@ -80,13 +80,13 @@ def reject_nonfinite(
 
 
 def _not_finite(gradient: Updates) -> list[jax.Array]:
-    """For each leaf, whether it is not finite: what bounds outliers makes steps of it that are."""
+    """For each leaf, whether it is not finite; clipping may turn such a leaf into a finite step."""
     leaves = [leaf for leaf in jax.tree.leaves(gradient) if not _of_integers(leaf)]
     return [jnp.any(~jnp.isfinite(leaf)) for leaf in leaves]
 
 
 def _of_integers(gradient: Any) -> bool:
-    """Whether it is what JAX gives for params of integers: an array without numbers."""
+    """Whether it is JAX's gradient of integer params: an array of float0, without numbers."""
     return getattr(gradient, "dtype", None) == jax.dtypes.float0
 
 

@@ -1,4 +1,4 @@
-"""What can be observed of an optimizer that is given as ``inner``."""
+"""What can be found out about an optimizer that is given as ``inner``."""
 
 import warnings
 from typing import Any
@@ -15,16 +15,16 @@ _FIRST_MOMENTS = ("mu", "trace", "ema", "exp_avg", "m", "m1")
 def warn_of_momentum(inner: optax.GradientTransformation) -> None:
     """Warns if ``inner`` visibly has a momentum of its own.
 
-    That is: its state holds a first moment, and the step for a gradient of zero depends on the
-    gradient before. An optimizer that is built from tracers, or that cannot run on a vector of
-    length one (such as ``optax.masked`` with a tree), cannot be tried, and passes.
+    That is: its state holds a first moment, and its step for a gradient of zero depends on the
+    previous gradient. An optimizer that is built from tracers, or that cannot run on a vector of
+    length one (such as ``optax.masked`` with a tree), cannot be tried out, and passes.
     """
     if _has_momentum(optax.with_extra_args_support(inner)):
         warnings.warn(
             "`inner` should have no momentum of its own, got an optimizer that has one: the "
             "averaging of `mu2` takes its place, and the two together may miss the minimum. "
             "Use `mu2_adam` or `mu2_adamw`, `optax.adam(learning_rate, b1=0.0)` or `optax.sgd` "
-            "without `momentum`; or γ = 1 and filter this warning.",
+            "without `momentum`; or use γ = 1 and filter this warning.",
             stacklevel=3,
         )
 
@@ -43,6 +43,6 @@ def _has_momentum(inner: optax.GradientTransformationExtraArgs) -> bool:
             return False
         with jax.ensure_compile_time_eval():
             differs = jax.jit(lambda: jnp.any(step_after(1.0) != step_after(-1.0)))()
-    except Exception:  # whatever `inner` may need: it cannot be tried
+    except Exception:  # whatever it is that `inner` needs: it cannot be tried out
         return False
     return not isinstance(differs, jax.core.Tracer) and bool(differs)

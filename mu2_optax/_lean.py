@@ -17,8 +17,9 @@ def last_point(params: Params, stored: Any, w: Any, gamma: jax.Array) -> Any:
     .. math:: x_{t-1} = \frac{x_t - \gamma_t w_t}{1 - \gamma_t}
       = x_t + \frac{\gamma_t}{1 - \gamma_t}\,(x_t - w_t)
 
-    Where :math:`\gamma_t = 1` nothing is left of it, and the result is :math:`x_t`. Params that
-    something else has moved by :math:`\delta` move it by :math:`\delta/(1 - \gamma_t)`.
+    If :math:`\gamma_t = 1`, nothing of it is left in the average, and the result is :math:`x_t`. If
+    something else moves the params by :math:`\delta`, the result moves by
+    :math:`\delta/(1 - \gamma_t)`.
     """
     known = gamma < 1
     further = jnp.where(known, gamma / jnp.where(known, 1 - gamma, 1), 0)
@@ -39,7 +40,7 @@ def check_lean(momentum: DoubleMomentum) -> None:
 
 
 def check_lean_state(lean: bool, gamma: Any) -> None:
-    """Requires the state of the same kind of optimizer; only a lean one holds its last γ."""
+    """Requires a lean state for ``lean``, and a full one otherwise; only a lean one holds a γ."""
     if lean != (gamma is not None):
         raise ValueError(
             f"the state must be that of an optimizer with `lean={lean}`, got one of "

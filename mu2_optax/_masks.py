@@ -1,4 +1,4 @@
-"""Masks: which leaves of the params are meant."""
+"""Masks: trees of booleans that select leaves of the params."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -9,7 +9,7 @@ import numpy as np
 from mu2_optax._types import Params, Tree
 
 Mask: TypeAlias = Tree | Callable[[Tree], Tree]
-"""A tree of booleans like params, or like an upper part of it; or a function from params to one."""
+"""A tree of booleans like params, or a prefix of such a tree; or a function from params to one."""
 
 
 def marks_of(name: str, mask: Mask, params: Params) -> list[bool]:
@@ -19,7 +19,7 @@ def marks_of(name: str, mask: Mask, params: Params) -> list[bool]:
         spread = jax.tree.map(lambda m, part: jax.tree.map(lambda _: m, part), marks, params)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"`{name}` must be a tree of booleans like params or like an upper part of it, got "
+            f"`{name}` must be a tree of booleans like params, or a prefix of such a tree, got "
             f"{marks!r}; or pass a function from params to such a tree."
         ) from error
     found = jax.tree.leaves(spread)

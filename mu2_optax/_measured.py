@@ -1,8 +1,8 @@
-r"""β measured: an estimate that knows its own error.
+r"""A measured β, for an estimate that knows its own error.
 
 Corrected momentum is a filter: it predicts the gradient at the new point from the change of the
 gradient on one sample, and then mixes in the new gradient. The best share β of the new gradient is
-the gain of that filter, and all that it depends on is computed in the step anyway.
+the gain of that filter, and the step computes everything that it depends on anyway.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from mu2_optax._trees import gathered, widened
 from mu2_optax._types import Params, ScalarOrSchedule, Tree
 from mu2_optax._weights import Seen, Weight, as_schedule, weight_at
 
-_RECENT = 10  # steps over which the size of the innovations is averaged, to see a jump
+_RECENT = 10  # steps over which the size of the innovations is averaged, to detect a jump
 _LONG = 100  # steps over which the noise of one batch is averaged
 _JUMP = 3.0  # times the expected size: more than noise explains
 
@@ -27,15 +27,15 @@ class ErrorMemory(NamedTuple):
 
     Attributes:
       roots: The square roots of the three numbers, as the rows of one array. The roots do not
-        overflow unless the gradients do; and in short steps, time goes with the number of small
-        operations, so that one array is faster than three.
+        overflow unless the gradients do. One array is faster than three, because short steps take
+        time in proportion to the number of small operations.
     """
 
     roots: jax.Array
 
     @property
     def innovation(self) -> jax.Array:
-        """The running mean of the last squared innovations."""
+        """The running mean of the recent squared innovations."""
         return self.roots[..., 0, :] ** 2
 
     @property
@@ -118,7 +118,7 @@ def _sizes(tree: Tree, inverse: jax.Array, first: jax.Array) -> jax.Array:
 
 
 def _started(roots: jax.Array, size: jax.Array) -> jax.Array:
-    """The memory after a step in which d started (anew): its error is the noise."""
+    """The memory after a step in which d started or restarted: its error is the noise."""
     innovation, noise, _ = roots
     return jnp.stack([jnp.where(innovation > 0, innovation, size), noise, noise])
 
@@ -137,9 +137,9 @@ def measured_beta() -> Weight:
     of one batch, which :math:`R_t` estimates; and :math:`\|\Delta_t\|^2` is at least the noise of
     the change. Where the point does not move, :math:`\beta_t = 1/t`; where steps shrink like 1/t, β
     and P do too; where steps are large, β goes to 1, the plain gradient. If the last ten
-    innovations are on average three times as large as :math:`R + P` says (the data have changed),
-    the excess counts as error, and d is learned anew; :math:`R_t` is at least a tenth of their
-    mean.
+    :math:`\|\nu\|^2` are on average more than three times as large as :math:`R + P` (the data have
+    changed), the excess counts as error, so that d is relearned; :math:`R_t` is never less than a
+    tenth of that average.
 
     Where the change is taken on a part of the batch, of share s, so are ν and Δ: then
     :math:`E\|\nu_t\|^2 = \sigma^2/s + P_{t-1}`, and :math:`R_t` is s times the above.
@@ -183,7 +183,7 @@ def with_error_bar(beta: ScalarOrSchedule) -> Weight:
 
 
 def total_error(memory: Any) -> jax.Array:
-    """The squared error over all tensors that a β remembers."""
+    """The squared error that a β remembers, summed over all tensors."""
     return jnp.sum(measured(memory).error)
 
 

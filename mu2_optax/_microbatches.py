@@ -1,4 +1,4 @@
-"""Microbatches in one call: evaluated one after another, in the memory of one."""
+"""Microbatches in one call: evaluated one after another, with memory for one."""
 
 import functools
 from collections.abc import Callable
@@ -18,22 +18,22 @@ Evaluate: TypeAlias = Callable[[Any, Any], tuple[Any, Any, Any]]
 
 
 def accumulate(grad_fn: GradFn) -> GradFn:
-    r"""The mean of ``grad_fn`` over microbatches, one after another, in the memory of one.
+    r"""The mean of ``grad_fn`` over microbatches, evaluated one after another, with memory for one.
 
     .. math:: \bar g(x, z) = \frac1k \sum_{i=1}^k g(x, z_i)
 
     There are three ways to add up microbatches:
 
-    - **All of them in one call, and a loss:** ``value_and_grad(loss, accumulate=True)``.
-    - **All of them in one call, and a gradient function:** this one. Use the result for *both*
+    - **All of them in one call, for a loss:** ``value_and_grad(loss, accumulate=True)``.
+    - **All of them in one call, for a gradient function:** this function. Use the result for *both*
       evaluations of a step: as the gradient and as ``grad_fn``.
     - **One of them in each call:** :func:`multi_steps`, which needs memory for two more gradients.
 
-    ``optax.MultiSteps`` around an optimizer that evaluates ``grad_fn`` again is silently wrong: it
-    evaluates it on the last microbatch alone. Around :func:`mu2_auto` it is right.
+    ``optax.MultiSteps`` around an optimizer that evaluates ``grad_fn`` again is silently wrong: the
+    optimizer then evaluates it on the last microbatch alone. Around :func:`mu2_auto` it is correct.
 
     Args:
-      grad_fn: A function of (params, batch); any tree of means may be its result. The mean of
+      grad_fn: A function of (params, batch); its result may be any tree of means. The mean of
         integers (correct answers in a microbatch) is a float.
 
     Returns:
@@ -59,7 +59,7 @@ def accumulate(grad_fn: GradFn) -> GradFn:
 
 
 def scan_microbatches(evaluate: Evaluate, carried: Any, batches: Any) -> tuple[Any, Any, Any]:
-    """Evaluates one microbatch after another, in the memory of one.
+    """Evaluates one microbatch after another, with memory for one.
 
     Args:
       evaluate: A function of (carried, batch) that returns (means, aux, carried).

@@ -36,7 +36,7 @@ class DoubleMomentum:
       alpha: :math:`\alpha_t`, the weight of a step; used where ``weighted_steps=True``.
       beta: :math:`\beta_t` in [0, 1], how much of the old estimate is forgotten; 1 is the plain
         gradient.
-      gamma: :math:`\gamma_t` in [0, 1], the share of the new iterate in the average; 1 is no
+      gamma: :math:`\gamma_t` in [0, 1], the share of the new iterate in the average; 1 means no
         averaging. Normally :math:`\alpha_t/\alpha_{1:t}`.
 
     Examples:
@@ -77,7 +77,7 @@ def linear_momentum(
     Args:
       offset: o. The theorems use 1, the experiments 0 and the authors' code −1, which gives the
         initial point no weight in the average.
-      beta: Another β than this one, such as :func:`measured_beta`.
+      beta: A β to use instead of this one, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -117,7 +117,7 @@ def uniform_momentum(*, beta: ScalarOrSchedule | Weight | None = None) -> Double
     .. math:: \alpha_t = 1, \qquad \beta_t = \gamma_t = 1/t
 
     Args:
-      beta: Another β than this one, such as :func:`measured_beta`.
+      beta: A β to use instead of this one, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -133,7 +133,7 @@ def uniform_momentum(*, beta: ScalarOrSchedule | Weight | None = None) -> Double
 def polynomial_momentum(
     power: Scalar, *, beta: ScalarOrSchedule | Weight | None = None
 ) -> DoubleMomentum:
-    r"""Weights that grow like :math:`t^p`, as a rising factorial, so that their sum is closed.
+    r"""Weights that grow like :math:`t^p`, as a rising factorial: their sum has a closed form.
 
     .. math::
       \alpha_t = \frac{\Gamma(t + p)}{\Gamma(t)\,\Gamma(1 + p)}, \qquad \beta_t = \frac1t, \qquad
@@ -142,7 +142,7 @@ def polynomial_momentum(
     Args:
       power: p ≥ 0. 0 is :func:`uniform_momentum` and 1 is :func:`linear_momentum`; larger powers
         forget the first iterates faster.
-      beta: Another β than this one, such as :func:`measured_beta`.
+      beta: A β to use instead of this one, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.
@@ -202,12 +202,12 @@ def weighted_momentum(
     .. math:: \gamma_t = \alpha_t / \alpha_{1:t}
 
     The ratio has a recursion of its own, so that no sum overflows. Where :math:`\alpha_t` itself
-    passes the largest float, :math:`\gamma_t` stays what it was, which is exact for weights that
+    exceeds the largest float, :math:`\gamma_t` stays what it was, which is exact for weights that
     grow by a constant factor. For powers of t, :func:`polynomial_momentum` has no such limit.
 
     Args:
       alpha: A schedule of weights that are not negative.
-      beta: Another β than 1/t, such as :func:`measured_beta`.
+      beta: A β to use instead of 1/t, such as :func:`measured_beta`.
 
     Returns:
       A :class:`DoubleMomentum`.

@@ -45,17 +45,17 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
       g_t = \frac1k \sum_{i=1}^k \nabla f(x_t; z_{t,i}), \qquad
       \tilde g_{t-1} = \frac1k \sum_{i=1}^k \nabla f(x_{t-1}; z_{t,i})
 
-    Each call brings the gradient at params on its own microbatch, and evaluates that batch once
+    Each call takes the gradient at params on its own microbatch, and evaluates that microbatch once
     more at the previous point. The first k − 1 updates are zero; the last is the step of ``inner``
-    on the two means, which is that of the k microbatches as one, if they are equally large.
-    :func:`accumulate` says which of the ways to add up microbatches to use when.
+    on the two means. If the k microbatches are equally large, that is the step on all of them as
+    one batch. :func:`accumulate` compares the ways to add up microbatches.
 
     Args:
       inner: An optimizer with at most one :func:`corrected_momentum` in it, such as
-        :func:`mu2_sgd`; a plain Optax optimizer too, such as :func:`mu2_auto`. Not
+        :func:`mu2_sgd`; or one without, such as :func:`mu2_auto` or a plain Optax optimizer. Not
         :func:`mu2_extra_sgd`, whose third point depends on the mean of the whole step. To train a
         part of the params, put :func:`freeze` around the result.
-      every: k, the number of calls for each step.
+      every: k, the number of calls per step.
 
     Returns:
       A transform whose ``update`` takes ``grad_fn`` and ``batch``, or ``prev_grads``, in every

@@ -38,8 +38,8 @@ def mu2(
     is :func:`corrected_momentum` followed by :func:`anytime`.
 
     The averaging is a momentum, so ``inner`` should have none of its own: for Adam use
-    :func:`mu2_adam`, which leaves its first moment out. There is a warning if ``inner`` visibly has
-    one. docs/wrappers.md lists which optimizers of Optax are suitable. A weight decay goes inside
+    :func:`mu2_adam`, which leaves out its first moment. ``mu2`` warns if ``inner`` visibly has one.
+    docs/wrappers.md lists the Optax optimizers that are suitable. Weight decay goes inside
     ``inner`` too, which sees w as its params: ``optax.adamw(1e-3, b1=0.0, weight_decay=0.1)``.
 
     Args:
@@ -47,11 +47,11 @@ def mu2(
       momentum: α, β and γ; see the presets of :class:`DoubleMomentum`.
       projection: A function from tree to tree that projects w onto the set.
       weighted_steps: Whether the step is multiplied by :math:`\alpha_t`, as in the theorems.
-      lean: Whether to store w and d alone, which takes the memory of Adam. Every step then recovers
-        the last point, :math:`x_{t-1} = x_t + \tfrac{\gamma_t}{1 - \gamma_t}(x_t - w_t)`, up to
-        rounding. That needs :math:`\gamma_t < 1`; after a :math:`\gamma_t` of 1, d starts anew with
-        the gradient of the step. It also needs params that nothing else moves: moving them by δ
-        (weight decay or scaling after the optimizer, another checkpoint) puts an error of
+      lean: Whether to store only w and d, which takes as much memory as Adam. Every step then
+        recovers the last point, :math:`x_{t-1} = x_t + \tfrac{\gamma_t}{1 - \gamma_t}(x_t - w_t)`,
+        up to rounding. That needs :math:`\gamma_t < 1`; after a :math:`\gamma_t` of 1, d starts
+        again from the gradient of the step. It also needs params that nothing else moves: moving
+        them by δ (weight decay or scaling after the optimizer, another checkpoint) puts an error of
         :math:`\nabla^2 f\,\delta/(1 - \gamma_t)` into d, which no error bar includes and which
         fades at the rate β. :func:`checked` detects such moves.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
@@ -107,7 +107,7 @@ def mu2_sgd(
 
     Args:
       learning_rate: η, a number or a schedule.
-      momentum: α, β and γ. :func:`fixed_momentum`, the paper's for deep networks, or
+      momentum: α, β and γ: :func:`fixed_momentum`, the paper's choice for deep networks, or
         :func:`linear_momentum`, its choice for convex losses on a compact set.
       projection: A function from tree to tree that projects w onto the set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorems, where η is of the
@@ -231,7 +231,7 @@ def anytime_sgd(
 def _weighted(
     inner: optax.GradientTransformation, momentum: DoubleMomentum, weighted_steps: bool
 ) -> optax.GradientTransformation:
-    """``inner`` with its steps multiplied by α, if they are weighted."""
+    """``inner``, with its steps multiplied by α if ``weighted_steps`` is True."""
     if not weighted_steps:
         return inner
     alpha = functools.partial(weight_at, momentum.alpha)

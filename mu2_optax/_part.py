@@ -16,8 +16,8 @@ class GradOnPart:
 
     .. math:: \nabla f(x; B) \approx g_t(B) - \bigl(g_t(S) - \nabla f(x; S)\bigr)
 
-    Optimizers call it like any other, with S as the ``batch``. Only a β that measures its error
-    looks inside.
+    Optimizers call it like any other ``grad_fn``, with S as the ``batch``. Its attributes matter
+    only to a β that measures its error.
 
     Attributes:
       on_part: :math:`\nabla f(\cdot; S)`, a function of (params, batch).
@@ -36,7 +36,7 @@ class GradOnPart:
         return self.of_whole(self.on_part(params, batch))
 
     def of_whole(self, there: Tree) -> Tree:
-        """The estimated gradient of B, where that of S is ``there``."""
+        """The estimated gradient of B at the point where the gradient of S is ``there``."""
         grads, here = _leaves_of(there, self.grads), _leaves_of(there, self.here)
         return optax.tree.sub(widened(grads), optax.tree.sub(widened(here), widened(there)))
 
@@ -48,7 +48,7 @@ class GradOnPart:
 def in_other_params(
     grad_fn: GradFn, outer: Callable[[Tree], Tree], inner: Callable[[Tree], Tree]
 ) -> GradFn:
-    """``grad_fn`` for an optimizer that sees ``inner(params)``; ``outer`` leads back to params."""
+    """``grad_fn`` for an optimizer that sees ``inner(params)``; ``outer`` is the way back."""
 
     def changed(gradient: GradFn) -> GradFn:
         return lambda params, batch: inner(gradient(outer(params), batch))
@@ -60,7 +60,7 @@ def in_other_params(
 
 
 def _leaves_of(few: Tree, tree: Tree) -> Tree:
-    """The leaves of ``tree`` where ``few`` has one: an optimizer may move some of the params."""
+    """The leaves of ``tree`` that ``few`` has too; an optimizer may move only some params."""
     ours: object = jax.tree.structure(few)
     theirs: object = jax.tree.structure(tree)
     if ours == theirs:

@@ -1,4 +1,4 @@
-"""The rising factorial: weights that grow like a power of time, with a closed sum."""
+"""The rising factorial: weights that grow like a power of time, with a closed form of the sum."""
 
 import math
 
@@ -11,8 +11,8 @@ from mu2_optax._types import Scalar
 def rising_factorial(t: jax.Array, p: Scalar) -> jax.Array:
     """Γ(t + p) / (Γ(t) Γ(1 + p)) to about 1e-6 in float32, for every t ≥ 1.
 
-    The whole part of p becomes a product, unless p is a tracer, whose whole part is not known; all
-    of p is then treated as the rest f. For f, a difference of log-gammas would lose all digits at
+    The whole part of p becomes a product, and the rest is f; if p is a tracer, its whole part is
+    not known, and f is all of p. For f, a difference of log-gammas would lose all digits at
     t = 10⁷. Instead, t is shifted to s = t + 16 by the recurrence of Γ, where Stirling's series
     gives Γ(s + f)/Γ(s) as s^f times a factor close to one.
     """

@@ -1,4 +1,4 @@
-"""Several gradients on one sample: once more, in pairs, or given to a transform for good.
+"""Several gradients on one sample: evaluated again, in pairs, or bound to a transform.
 
 A ``grad_fn(params, batch)`` is deterministic: whatever is random or stateful in a loss (a dropout
 key, batch statistics) is a part of ``batch``, so that every evaluation of a step sees the same
@@ -74,7 +74,7 @@ def _who_gives_both(params: Params) -> str:
 
 
 def _check_two_arguments(grad_fn: GradFn, point: Any, batch: Batch, error: Exception) -> None:
-    """Raises if ``grad_fn`` has failed because it cannot be called with two arguments."""
+    """Raises if ``grad_fn`` failed because it cannot be called with two arguments."""
     try:
         signature = inspect.signature(grad_fn)
     except (TypeError, ValueError):
@@ -85,7 +85,7 @@ def _check_two_arguments(grad_fn: GradFn, point: Any, batch: Batch, error: Excep
         names = ", ".join(signature.parameters)
         raise TypeError(
             f"`grad_fn` must be a function of (params, batch), got one of ({names}), which "
-            f"cannot be called so: {reason}; put all data into one `batch`: "
+            f"cannot take these two: {reason}; put all data into one `batch`: "
             "`grad_fn = lambda params, batch: jax.grad(loss)(params, *batch)`, or use "
             "`mu2_optax.value_and_grad(loss)`, which takes any arguments."
         ) from error
@@ -134,10 +134,10 @@ def grad_pair(
 def with_extra_args(
     inner: optax.GradientTransformation, **extra_args: Any
 ) -> optax.GradientTransformation:
-    """Gives a transform its extra args, so that ``update`` needs none.
+    """Binds extra args to a transform, so that ``update`` needs none.
 
-    For wrappers that do not pass extra args on, such as ``optax.lookahead``. Inside a jitted step,
-    call it in the step itself: ``batch`` is then an ordinary traced value.
+    Use it inside wrappers that do not pass on extra args, such as ``optax.lookahead``. If the step
+    is jitted, call it within the step: ``batch`` is then an ordinary traced value.
 
     Args:
       inner: Any Optax transform.

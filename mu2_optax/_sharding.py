@@ -25,7 +25,7 @@ def left_to_partitioner(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``function``, which keeps the shapes of a tree, made to run on explicit axes too.
 
     Raveling a tree and factoring a matrix mix axes, so that JAX cannot tell how the result is
-    sharded: here it is sharded as the argument is.
+    sharded; here the result is sharded like the argument.
     """
 
     def called(tree: Tree) -> Any:

@@ -1,4 +1,4 @@
-"""Errors for bad params, gradients and states, as those of ``_checks``."""
+"""Errors for bad params, gradients and states, worded like those of ``_checks``."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def check_state(state: Any, kind: type) -> None:
         raise TypeError(
             f"`state` must be the {kind.__name__} that `init` makes, got {type(state).__name__}: "
             "the order is `tx.update(grads, state, params)`. A state of another optimizer does not "
-            "fit, and a checkpoint is restored into the structure of `tx.init(params)`."
+            "fit, and a checkpoint must be restored into the structure of `tx.init(params)`."
         )
 
 
@@ -65,7 +65,7 @@ def check_inner_state(inner: optax.GradientTransformation, w: Any, state: Any) -
     theirs: object = jax.tree.structure(jax.eval_shape(inner.init, w))
     if ours != theirs:
         raise ValueError(
-            f"the state of `inner` must be one that `inner` has made, got {ours}, expected "
+            f"the state of `inner` must be one that `inner` made, got {ours}, expected "
             f"{theirs}: it comes from another optimizer, for example from one with a number where "
             "this one has a schedule. Call `init` again, or build the optimizer that made it."
         )
@@ -100,7 +100,7 @@ def check_leading_axis(name: str, tree: Tree, least: int, remedy: str) -> int:
     lengths = {shape[0] if shape else 0 for shape in shapes}
     if len(lengths) != 1 or min(lengths) < least:
         raise ValueError(
-            f"`{name}` must have one leading axis, of the same length of at least {least} in every "
+            f"`{name}` must have a leading axis, of the same length of at least {least}, in every "
             f"leaf, got leaves of shapes {shapes}; {remedy}"
         )
     return lengths.pop()
@@ -115,7 +115,7 @@ def _show(path: Any) -> str:
 
 
 def _difference(tree: Tree, reference: Any) -> str:
-    """Where ``tree`` departs from ``reference``, or an empty string."""
+    """Where ``tree`` differs from ``reference``, or an empty string."""
     shapes, expected = _shapes(tree), _shapes(reference)
     for place in expected:
         if place not in shapes:

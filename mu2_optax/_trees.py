@@ -1,4 +1,4 @@
-"""Trees and their dtypes: those of states, and those of updates.
+"""Trees, and the dtypes that states and updates have.
 
 States are never narrower than float32 unless the user says so, arithmetic is never narrower than
 float32 at all, and updates come back in the dtype of the params.
@@ -32,7 +32,7 @@ def stored_zeros(params: Params, state_dtype: Any) -> Any:
 
 
 def wide_zeros(shapes: Any) -> Any:
-    """Zeros to sum such arrays in: of these shapes and shardings, and at least in float32."""
+    """Zeros in which to sum arrays of these shapes and shardings, at least in float32."""
 
     def zeros(s: Any) -> jax.Array:
         dtype = _promoted(s.dtype, jnp.float32)
@@ -43,11 +43,11 @@ def wide_zeros(shapes: Any) -> Any:
 
 
 def stored_average(params: Params, state_dtype: Any) -> Any:
-    """Copies of the leaves that are narrower than their state, None for the others.
+    """Wide copies of the leaves that are narrower than their state; None for the other leaves.
 
-    An average moves by about 2/t of its distance at step t; after a few hundred steps that is below
-    the last place of a bfloat16 number, and an average kept in params alone would stall. If no leaf
-    is narrow, the result is None.
+    At step t, an average moves by about 2/t of its distance to the iterate. After a few hundred
+    steps that is below the last place of a bfloat16 number, and an average kept only in the params
+    would stall. If no leaf is narrower, the result is None.
     """
 
     def copied(p: Any) -> Any:
@@ -61,16 +61,16 @@ def stored_average(params: Params, state_dtype: Any) -> Any:
 
 
 def leaves_like(params: Params, tree: Tree) -> list[Any]:
-    """What ``tree`` has where ``params`` has a leaf: a leaf, None or a masked node."""
+    """What ``tree`` holds at each leaf of ``params``: a leaf, None or a masked node."""
     structure: Any = jax.tree.structure(params)
     return list(structure.flatten_up_to(tree))
 
 
 def refined(params: Params, stored: Any) -> Any:
-    """``params`` in full precision, with the bits that ``stored`` remembers below their last place.
+    """``params`` in full precision, with the lower bits that ``stored`` remembers.
 
-    Params that are not the rounded average were moved by something else (weight decay after the
-    optimizer, a restored checkpoint), and then the params win.
+    Where params are not the rounded average, something else has moved them (weight decay after the
+    optimizer, a restored checkpoint), and the params are used as they are.
     """
     if stored is None:
         return params
@@ -113,7 +113,7 @@ def cast_like(tree: Tree, reference: Any) -> Any:
 
 
 def mean_like(reference: Any, total: Any, count: Any) -> Any:
-    """A sum of ``count`` trees divided by that, in the dtypes of ``reference``."""
+    """The mean of ``count`` trees whose sum is ``total``, in the dtypes of ``reference``."""
     return cast_like(jax.tree.map(lambda s: s / count, total), reference)
 
 
@@ -125,18 +125,18 @@ def copied_like(tree: Tree, reference: Any) -> Any:
 
 
 def after(other: Any, tree: Tree, never: jax.Array) -> Any:
-    """``tree``, which XLA computes or stores only once ``other`` is known.
+    """``tree``, made to depend on ``other``, so that XLA computes or stores it only after that.
 
     The result would be ``other`` if ``never`` were true: it never is, but XLA does not know that.
-    Without this order, XLA on a CPU does not know that the old value of a donated state is read
-    before the new one is stored, or that params are copied before they are updated. It then makes
-    copies of both, and a step that is bound by memory traffic takes up to twice as long.
+    Otherwise XLA on a CPU cannot tell that the old value of a donated state is read before the new
+    one is stored, or that params are copied before they are updated. It then copies both, and a
+    step that is bound by memory traffic takes up to twice as long.
     """
     return jax.tree.map(lambda a, o: jax.lax.select(never, o.astype(a.dtype), a), tree, other)
 
 
 def scaled(weight: jax.Array, tree: Tree) -> Any:
-    """``weight`` times each leaf, in the leaf's own dtype; a vector has a number for each leaf."""
+    """``weight`` times each leaf, in the leaf's own dtype; a vector holds one weight per leaf."""
     leaves, structure = jax.tree.flatten(tree)
     each = [weight] * len(leaves) if weight.ndim == 0 else list(weight)
     products = [w.astype(a.dtype) * a for w, a in zip(each, leaves, strict=True)]
@@ -144,21 +144,21 @@ def scaled(weight: jax.Array, tree: Tree) -> Any:
 
 
 def mean_of_two(share: float, first: Any, second: Any) -> Any:
-    """``share`` of the first tree and the rest of the second, summed in float32 at least."""
+    """``share`` · first + (1 − ``share``) · second, summed at least in float32."""
     mix = lambda a, b: share * a + (1 - share) * b
     return cast_like(jax.tree.map(mix, widened(first), widened(second)), first)
 
 
 def concatenated(a: Any, b: Any) -> Any:
-    """Each leaf of ``a`` with that of ``b`` after it, along their leading axes."""
+    """Each leaf of ``a`` followed by that of ``b``, along the leading axis."""
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), a, b)
 
 
 def inner_product(a: Any, b: Any) -> jax.Array:
     """The real inner product of two trees, at least in float32.
 
-    It goes leaf by leaf and does not reshape, which leaves that are sharded on an explicit mesh do
-    not allow.
+    It goes leaf by leaf without reshaping, because leaves that are sharded on an explicit mesh
+    cannot be reshaped.
     """
     product = lambda a, b: jnp.sum(jnp.real(jnp.conj(a) * b)).astype(float)
     return jnp.sum(gathered(jax.tree.map(product, widened(a), widened(b))))
@@ -170,9 +170,9 @@ def inverse_or_zero(norm: jax.Array) -> jax.Array:
 
 
 def over_size(tree: Tree) -> tuple[jax.Array, Any]:
-    """A fourth of the largest absolute value in a tree, and the tree divided by it.
+    """A quarter of the largest absolute value in a tree, and the tree divided by it.
 
-    The norm of such a tree neither over- nor underflows. It is a fourth because XLA multiplies by
+    The norm of such a tree neither over- nor underflows. It is a quarter because XLA multiplies by
     the inverse, and the inverse of the largest floats is flushed to 0. Without the barrier, XLA
     squares a constant tree and the inverse separately.
     """
@@ -191,7 +191,7 @@ def norm(tree: Tree) -> jax.Array:
 
 
 def gathered(scalars: Any) -> jax.Array:
-    """The leaves of a tree of scalars as one vector, to be reduced to one number that many read.
+    """The leaves of a tree of scalars as one vector, for a reduction whose result many leaves read.
 
     Without the barrier, XLA writes the reduction of n scalars as a chain of n operations, and on a
     CPU it repeats such a chain in each of the n leaves that read the result: the time to compile
@@ -217,7 +217,7 @@ def _stored_dtype(leaf: Any, state_dtype: Any, exact: bool) -> Any:
     if isinstance(state_dtype, jax.Array):
         raise TypeError(
             f"`state_dtype` must be a dtype such as jnp.float32, got {state_dtype!r}; with "
-            '`optax.inject_hyperparams`, say `static_args=("state_dtype",)`.'
+            '`optax.inject_hyperparams`, pass `static_args=("state_dtype",)`.'
         )
     if not jnp.issubdtype(state_dtype, jnp.floating):
         raise ValueError(
@@ -232,6 +232,6 @@ def _stored_dtype(leaf: Any, state_dtype: Any, exact: bool) -> Any:
 
 
 def _promoted(a: Any, b: Any) -> Any:
-    """The dtype that holds both, even where JAX is set to promote nothing by itself."""
+    """The dtype that holds both, even if JAX is set not to promote dtypes implicitly."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(a, b)

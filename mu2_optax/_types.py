@@ -8,7 +8,7 @@ import numpy as np
 import optax
 
 Tree: TypeAlias = Any
-"""A tree of arrays: whatever JAX takes for one."""
+"""A tree of arrays: anything that JAX accepts as one."""
 
 Params: TypeAlias = Tree
 """What is optimized."""

@@ -26,7 +26,7 @@ class Seen(NamedTuple):
       grads: The gradient at the new point.
       prev_grads: The gradient at the previous point, on the same sample.
       d: The estimate at the previous point.
-      share: How much of the batch these two gradients were taken on.
+      share: The share of the batch that these two gradients were taken on.
     """
 
     grads: Tree
@@ -47,8 +47,8 @@ class Weight(Protocol):
     ) -> tuple[jax.Array, Any]:
         """The weight at ``count``, and the memory for the next count.
 
-        The weight is a scalar, or a vector with a number for each tensor. ``seen`` is what the step
-        has computed so far, where the weight is a β.
+        The weight is a scalar, or a vector with a number for each tensor. If the weight is a β,
+        ``seen`` is what the step has computed so far.
         """
 
 
@@ -68,7 +68,7 @@ class RatioMemory(NamedTuple):
 class WeightRatio:
     r"""The averaging weight of arbitrary step weights: :math:`\gamma_t = \alpha_t/\alpha_{1:t}`.
 
-    The sum :math:`\alpha_{1:t}` may overflow, and it swallows small terms; the ratio
+    The sum :math:`\alpha_{1:t}` may overflow, and small terms are lost in it; the ratio
     :math:`r_t = \alpha_{1:t}/\alpha_t` does neither and has a recursion of its own,
 
     .. math:: r_1 = 1, \qquad r_{t+1} = 1 + r_t\,\alpha_t/\alpha_{t+1}, \qquad \gamma_t = 1/r_t .

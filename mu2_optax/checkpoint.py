@@ -1,4 +1,4 @@
-"""Checkpoints: Flax's bytes of another optimizer or model are refused, and damage is found."""
+"""Checkpoints: refuses Flax's bytes of another optimizer or model, and detects damage."""
 
 import math
 import zlib
@@ -44,9 +44,9 @@ def seal(tree: Tree) -> Sealed[Tree]:
 
     Here :math:`b_i` are the bits of the numbers of a leaf, in words of at most 32, h mixes the bits
     of a word, and c is the CRC-32 of the shape. A change within one word always changes the sum; of
-    other changes one in four billion does not. Plain arrays in a file have no checksum: neither
-    Flax's bytes nor Orbax notice a bit that has flipped there. The sums are computed where the
-    arrays are, even if they are sharded.
+    other changes, one in four billion goes undetected. Plain arrays in a file have no checksum:
+    neither Flax's bytes nor Orbax notice a bit that has flipped there. The sums are computed where
+    the arrays are, even if they are sharded.
 
     Args:
       tree: Arrays, such as a train state.
@@ -71,7 +71,7 @@ def unseal(sealed: Sealed[Tree], source: Any = "the checkpoint") -> Tree:
     """Requires a restored tree to be the one that was saved, to the last bit.
 
     Args:
-      sealed: What was restored of the result of :func:`seal`.
+      sealed: The restored result of :func:`seal`.
       source: The file or folder that it came from, for the error.
 
     Returns:
@@ -85,19 +85,19 @@ def unseal(sealed: Sealed[Tree], source: Any = "the checkpoint") -> Tree:
       >>> damaged = mu2_optax.checkpoint.seal(jnp.ones(3))._replace(tree=jnp.zeros(3))
       >>> mu2_optax.checkpoint.unseal(damaged, "run/7")  # doctest: +ELLIPSIS
       Traceback (most recent call last):
-      ValueError: run/7 is damaged: its first leaf that is not what was saved is at the root; ...
+      ValueError: run/7 is damaged: the first leaf that has changed since it was saved is at ...
     """
     expected, found = np.asarray(sealed.sums), np.asarray(seal(sealed.tree).sums)
     if expected.shape != found.shape:
         raise ValueError(
             f"{source} has {expected.size} checksums for {found.size} leaves; restore what `seal` "
-            "gave, into a tree of the same structure."
+            "returned, into a tree of the same structure."
         )
     places = [path for path, _ in jax.tree_util.tree_leaves_with_path(sealed.tree)]
     for place, ours, theirs in zip(places, found, expected, strict=True):
         if ours != theirs:
             raise ValueError(
-                f"{source} is damaged: its first leaf that is not what was saved is at "
+                f"{source} is damaged: the first leaf that has changed since it was saved is at "
                 f"{jax.tree_util.keystr(place) or 'the root'}; go back to an earlier checkpoint."
             )
     return sealed.tree
@@ -106,7 +106,7 @@ def unseal(sealed: Sealed[Tree], source: Any = "the checkpoint") -> Tree:
 def from_bytes(target: Tree, encoded: bytes, source: Any = "`encoded`") -> Tree:
     """``flax.serialization.from_bytes``, refusing bytes of another optimizer or another model.
 
-    Flax's own compares names, but not shapes or dtypes, and fills a field that is None in
+    Flax's own one compares names, but not shapes or dtypes, and fills a field that is None in
     ``target`` with whatever was stored; a run would then go on from a state that is not its own.
     Orbax, restoring into an abstract target, compares structures and shapes itself.
 
@@ -134,8 +134,8 @@ def from_bytes(target: Tree, encoded: bytes, source: Any = "`encoded`") -> Tree:
         stored = serialization.msgpack_restore(encoded)
     except Exception as error:  # msgpack, NumPy and Flax each raise their own
         raise ValueError(
-            f"{source} must be what `flax.serialization.to_bytes` gave ({error}); it is cut off, "
-            "damaged or something else."
+            f"{source} must be what `flax.serialization.to_bytes` returned ({error}); it is cut "
+            "off, damaged or something else: go back to an earlier checkpoint."
         ) from error
     expected = serialization.to_state_dict(target)
     difference = _difference(_leaves(stored), _leaves(expected))
@@ -168,12 +168,12 @@ def _difference(stored: dict[str, str], expected: dict[str, str]) -> str:
 
 
 def _of_shape(leaf: Any) -> jax.Array:
-    """The CRC-32 of a shape as it is written."""
+    """The CRC-32 of a shape, written as text."""
     return jnp.uint32(zlib.crc32(repr(np.shape(leaf)).encode()))
 
 
 def _in_words(leaf: Any) -> Any:
-    """A leaf as it is, but 64-bit numbers of NumPy, which JAX would round, as 32-bit words."""
+    """A leaf as it is; NumPy's 64-bit numbers, which JAX would round, become 32-bit words."""
     if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.name in _OF_64_BITS:
         return np.frombuffer(np.ascontiguousarray(leaf).tobytes(), np.uint32)
     return leaf

@@ -63,8 +63,8 @@ class CorrectedEstimate(NamedTuple):
     """What :func:`corrected_estimate` returns.
 
     Attributes:
-      init: A function of (params, batch) that returns a state. Of the batch, only the shapes are
-        read.
+      init: A function of (params, batch) that returns a state. It reads only the shapes of the
+        batch.
       update: A function of (state, params, batch) that returns (estimate, state).
     """
 
@@ -82,9 +82,9 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
     ``update``, and :math:`e_t` estimates :math:`E_z A(x_t; z)`. With :math:`\beta_t = 1/t`, and
     where the steps :math:`\|x_t - x_{t-1}\|` shrink like 1/t, as they do under anytime averaging,
     its expected squared error shrinks like 1/t. Without the correction it would be either as noisy
-    as one batch (:math:`\beta_t = 1`), or late: a plain average of old values is an estimate for
-    old params. Under an optimizer whose steps do not shrink the estimate has no such guarantee; a
-    larger β then forgets faster.
+    as one batch (:math:`\beta_t = 1`), or out of date: a plain average of old values estimates the
+    mean at old params. Under an optimizer whose steps do not shrink, the estimate has no such
+    guarantee; a larger β then forgets faster.
 
     Both evaluations see the same ``batch``; whatever is random in the operator must be a part of
     it. Use it next to any optimizer, inside jit and scan.
@@ -227,6 +227,6 @@ def _checked_shapes(operator: Operator, params: Params, batch: Batch) -> Any:
             place = jax.tree_util.keystr(path) or "the root"
             raise TypeError(
                 f"`operator` must return floating-point arrays, got {leaf.dtype} at {place}; an "
-                "estimate of a mean is not an integer: cast it, for example a 0/1 accuracy."
+                "estimate of a mean is not an integer: cast it (a 0/1 accuracy, say) to float."
             )
     return shapes

@@ -85,8 +85,8 @@ class TrainState(train_state.TrainState):
           **fields: Other fields, such as ``batch_stats``.
 
         Returns:
-          The state before the first step. ``step`` is an array already, as after every step, so
-          that a checkpoint restores into a new state as it was.
+          The state before the first step. ``step`` is an array from the start, as it is after every
+          step, so that a checkpoint is restored into a new state exactly as it was.
         """
         step = jnp.zeros([], jnp.int32)
         opt_state = tx.init(_optimized(params))
@@ -99,8 +99,8 @@ class TrainState(train_state.TrainState):
 
         Args:
           grads: The gradients at ``params``.
-          **kwargs: ``grad_fn`` and ``batch``, or ``prev_grads``, which go to ``tx.update`` as
-            ``value``, ``grad`` and ``value_fn`` do; and new values of fields of this state, such as
+          **kwargs: ``grad_fn`` and ``batch``, or ``prev_grads``, which go to ``tx.update``, as do
+            ``value``, ``grad`` and ``value_fn``; and new values for fields of this state, such as
             ``batch_stats``.
 
         Returns:
@@ -146,7 +146,7 @@ def eval_state(state: AnyTrainState) -> AnyTrainState:
     .. math:: x = \frac{y - \lambda w}{1 - \lambda}
 
     Here :math:`y` is ``state.params``, where gradients are taken; see
-    :func:`mu2_optax.eval_params`. Go on training with ``state``, not with what is returned.
+    :func:`mu2_optax.eval_params`. Continue training with ``state``, not with the result.
 
     Args:
       state: Flax's train state, this module's, or another subclass of Flax's, with
@@ -176,7 +176,7 @@ def eval_state(state: AnyTrainState) -> AnyTrainState:
 def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Iterable[Any]) -> Any:
     r"""The means of the statistics of every BatchNorm over ``batches``, at these params.
 
-    :func:`mu2_optax.nnx.recalibrate` says what they are, and when to call it.
+    :func:`mu2_optax.nnx.recalibrate` explains what they are and when to compute them.
 
     Args:
       forward: Runs the model on a batch in training mode and returns what ``apply`` returns, such
@@ -235,7 +235,7 @@ def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Ite
 
 
 def _optimized(tree: Any) -> Any:
-    """The part that the optimizer moves: all but what Flax overwrites with its gradient."""
+    """The part that the optimizer moves: all except what Flax overwrites with its gradient."""
     return tree["params"] if _overwrites(tree) else tree
 
 

@@ -51,7 +51,7 @@ class RunResult(NamedTuple):
       params: The params after the last step.
       state: The state after the last step.
       steps: How many steps were taken.
-      reason: A :class:`StopReason` as an int32; ``StopReason(int(result.reason)).name`` reads it.
+      reason: A :class:`StopReason` as an int32; ``StopReason(int(result.reason)).name`` names it.
       norm: The norm of the estimate after the last step.
     """
 
@@ -94,7 +94,7 @@ def run_until(
       max_steps: The largest number of steps; a number or a tracer. It must not exceed the number of
         stacked batches; if it is a tracer, the run ends with the batches.
       patience: For how many steps in a row the norm must be small. One small norm may be chance,
-        above all in the first steps, where the estimate is as noisy as a gradient. It counts calls
+        especially in the first steps, where the estimate is as noisy as a gradient. It counts calls
         of ``step``: with :func:`mu2_optax.multi_steps` take a multiple of ``every``.
       norm: A function from the state to the number that is compared; by default the norm of d.
 
@@ -201,8 +201,8 @@ def _value(norm: Callable[[Any], Any], state: Any) -> Any:
         return norm(state)
     except ValueError as error:
         error.add_note(
-            "What stops a run is its `norm`: pass any function from the state to the number that "
-            "is compared with the tolerance."
+            "`norm` decides when a run stops: pass any function from the state to the number to "
+            "compare with the tolerance."
         )
         raise
 
@@ -212,7 +212,7 @@ def _broken(count: jax.Array, value: jax.Array) -> jax.Array:
 
 
 def _pair(result: Any) -> tuple[Any, Any]:
-    """What a step has returned, checked."""
+    """The result of a step, checked."""
     if not isinstance(result, tuple) or len(result) != 2:
         kind = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise ValueError(
@@ -233,7 +233,7 @@ def _concrete(max_steps: Any) -> Any:
 
 
 def _batch_at(batches: Any, max_steps: Any) -> tuple[Callable[[jax.Array], Any], Any]:
-    """A function from the step count to a batch, and for how many steps it has batches."""
+    """A function from the step count to a batch, and the number of steps that have batches."""
     if callable(batches):
         return batches, max_steps
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(batches)]

@@ -420,7 +420,7 @@ def test_a_point_beyond_the_iterate(ahead):
 def test_microbatches_that_do_not_fit():
     mean = m.accumulate(lambda params, batch: params)
     for batches in [jnp.array(1.0), (jnp.ones((2, 3)), jnp.ones((3, 3))), jnp.ones((0, 3)), ()]:
-        with pytest.raises(ValueError, match=r"`batches` must have one leading axis, .*reshape"):
+        with pytest.raises(ValueError, match=r"`batches` must have a leading axis, .*reshape"):
             mean(jnp.ones(2), batches)
 
 

@@ -266,7 +266,7 @@ def test_a_part_is_a_static_number_or_a_function():
 def test_a_part_has_a_sample_and_so_has_what_a_hint_leaves():
     with pytest.raises(ValueError, match=r"at least one sample, got 0\.05 of a batch of 8; take a"):
         two_steps(m.mu2_sgd(0.1), 0.05)
-    with pytest.raises(ValueError, match=r"`hint` must leave at least one sample to the rest"):
+    with pytest.raises(ValueError, match=r"`hint` must leave at least one sample for the estimate"):
         two_steps(m.mu2_extra_sgd(0.1, hint=0.99))
 
 

@@ -485,7 +485,7 @@ def test_a_batch_of_no_samples_is_refused_also_in_jit(transform):
         ),
         (
             lambda: theory.measure_gradient_variance(square_grad, PARAMS, jnp.ones((1, 3))),
-            r"`samples` must have one leading axis, of the same length of at least 2",
+            r"`samples` must have a leading axis, of the same length of at least 2",
         ),
         (
             lambda: theory.measure_smoothness(square_grad, PARAMS, SQUARES, KEY, iterations=0),

@@ -26,7 +26,7 @@ def check_oracle(
     trials: int = 8,
     tolerance: float = 1e-4,
 ) -> None:
-    r"""Tries your own oracle on random directions, and raises if it cannot be one.
+    r"""Tries your own oracle on random directions, and raises an error if it cannot be one.
 
     With :math:`v_i = \text{lmo}(d_i)`, it requires that every :math:`v_i` is finite and like the
     params, that :math:`\langle d_i, v_i \rangle \le \langle d_i, v_j \rangle` for all i and j, and,
@@ -39,7 +39,7 @@ def check_oracle(
       key: A key for the random directions.
       projection: The projection onto K, such as ``mu2_optax.onto_l2_ball(1.0)``.
       trials: The number of directions.
-      tolerance: Relative to the size of the points.
+      tolerance: The allowed error, relative to the size of the points.
 
     Examples:
       >>> import jax, jax.numpy as jnp, mu2_optax
@@ -69,7 +69,7 @@ def check_oracle(
         if not bool(jnp.isfinite(v_norms[i])):
             raise ValueError(
                 f"`lmo` must return finite points, but its point for direction {i + 1} is not; K "
-                "must be compact, and a zero norm must not be divided by."
+                "must be compact, and the oracle must not divide by a zero norm."
             )
         if float(away[i]) > allowed:
             raise ValueError(
@@ -87,7 +87,7 @@ def check_oracle(
 
 
 def checked_oracle(lmo: Oracle) -> Oracle:
-    """The oracle, with its output compared to its input in structure and shapes."""
+    """The oracle, with a check that its output has the structure and shapes of its input."""
 
     def checked(direction: Any) -> Any:
         vertex = lmo(direction)

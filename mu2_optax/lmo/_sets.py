@@ -130,7 +130,7 @@ def simplex(scale: Any = 1.0) -> Oracle:
       Array([0., 1., 0.], dtype=float32)
     """
 
-    def opposite(d: Any) -> Any:  # `_oracle` turns the sign again
+    def opposite(d: Any) -> Any:  # `_oracle` changes the sign back
         flat, unravel = ravel_pytree(d)
         vertex = jnp.zeros_like(flat).at[jnp.argmin(flat)].set(1)
         uniform = jnp.full_like(flat, 1 / flat.size)
@@ -203,7 +203,7 @@ def _oracle(direction_of: Oracle, radius: Scalar, center: Any) -> Oracle:
     def oracle(direction: Any) -> Any:
         d = widened(direction)
         if not any(leaf.size for leaf in jax.tree.leaves(d)):
-            return direction  # a tree without numbers is its own only point
+            return direction  # the set has only one point, the tree without numbers
         size, d = over_size(d)  # no norm below can over- or underflow
         unit = left_to_partitioner(direction_of)(d)
         vertex = scaled(jnp.where(jnp.isfinite(size), -radius, jnp.nan), unit)

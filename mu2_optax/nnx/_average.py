@@ -21,7 +21,7 @@ def eval_model(model: nnx.M, optimizer: Any) -> nnx.M:
     .. math:: x = \frac{y - \lambda w}{1 - \lambda}
 
     Here :math:`y` is the parameters of ``model``, where gradients are taken; see
-    :func:`mu2_optax.eval_params`. Go on training with ``model``, not with what is returned.
+    :func:`mu2_optax.eval_params`. Continue training with ``model``, not with the result.
 
     Args:
       model: The model that is trained.
@@ -29,8 +29,8 @@ def eval_model(model: nnx.M, optimizer: Any) -> nnx.M:
         averages, in any chain or wrapper.
 
     Returns:
-      A copy of the model with :math:`x` as its parameters. Everything else is as it is in
-      ``model``, in its mode and with its batch statistics, which are those of :math:`y`:
+      A copy of the model with :math:`x` as its parameters. Everything else is as in ``model``,
+      including its mode and its batch statistics, which are those of :math:`y`:
       :func:`recalibrate` them where the model has a BatchNorm.
 
     Examples:
@@ -104,7 +104,7 @@ def recalibrate(forward: Callable[[Any, Any], Any], model: Any, batches: Iterabl
 
 
 def _averaging(kind: type[nnx.BatchNorm], calls: Counter[int]) -> Any:
-    """A kind of BatchNorm whose statistics are the means over its calls in one forward."""
+    """A kind of BatchNorm whose statistics are the means over its calls in one forward pass."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         statistics = (self.mean, self.var)

@@ -1,4 +1,4 @@
-"""The step's gradient and what evaluates it again, for a model of Flax NNX."""
+"""The gradient of a step, and a function that evaluates it again, for a Flax NNX model."""
 
 import inspect
 from collections.abc import Callable
@@ -23,32 +23,33 @@ def value_and_grad(
     axis_name: AxisName | None = None,
     part: Part | None = None,
 ) -> ValueAndGrad:
-    r"""``nnx.value_and_grad`` that can be evaluated again on the same sample.
+    r"""Like ``nnx.value_and_grad``, but the gradient can be evaluated again on the same sample.
 
     .. math:: (x_t, z_t) \mapsto f(x_t; z_t),\ \nabla f(x_t; z_t),\ \nabla f(\cdot\,; z_t)
 
     Here :math:`x_t` is the parameters of the model and :math:`z_t` everything else that the loss
     depends on: the batch, the batch statistics, the state of each generator, in the model or in
-    another argument. :math:`z_t` is put aside as plain values before the first forward, so that
-    every later evaluation sees the same dropout masks and statistics. Only the evaluation at
-    :math:`x_t` updates statistics and advances generators, exactly as Flax's own would.
+    another argument. :math:`z_t` is set aside as plain values before the first forward pass, so
+    that every later evaluation sees the same dropout masks and statistics. Only the evaluation at
+    :math:`x_t` updates statistics and advances generators, exactly as in ``nnx.value_and_grad``.
 
     Args:
       loss_fn: A function such as ``loss_fn(model, batch, rngs)`` that returns the loss, or a pair
         of the loss and auxiliary data.
       argnums: The position of the model, or ``nnx.DiffState(position, filter)`` for gradients with
-        respect to other variables than ``nnx.Param``, as in Flax. An optimizer that moves only some
+        respect to variables other than ``nnx.Param``, as in Flax. An optimizer that moves only some
         of them (its ``wrt``) needs no ``DiffState``.
       has_aux: Whether ``loss_fn`` returns a pair.
       accumulate: Whether every array among the arguments has a leading axis that counts
         microbatches, as in :func:`mu2_optax.value_and_grad`. Modules and generators advance from
-        each to the next.
-      axis_name: The axis of devices to take means over, as there; statistics are those of each.
-      part: The samples to use in the further evaluations, as in :func:`mu2_optax.value_and_grad`; a
+        one microbatch to the next.
+      axis_name: The axis of devices to take means over, as in :func:`mu2_optax.value_and_grad`;
+        each device has its own statistics.
+      part: The samples to use for further evaluations, as in :func:`mu2_optax.value_and_grad`; a
         function gets the arguments other than the model, in their order. A share s costs 1 + s
         gradients with ``accumulate``, otherwise 1 + 2s. Statistics and generators belong to every
         sample: only the evaluation of the whole batch updates them, and both evaluations of the
-        part begin with the same ones. BatchNorm normalises a part by the part's own statistics.
+        part start from the same ones. BatchNorm normalises a part by the part's own statistics.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what
@@ -74,7 +75,7 @@ def value_and_grad(
     check_callable("loss_fn", loss_fn, "loss_fn(model, batch)")
     check_part("part", part)
     place, wrt = _differentiated(argnums)
-    plain = not accumulate and axis_name is None  # then Flax's own makes the first evaluation
+    plain = not accumulate and axis_name is None  # then Flax makes the first evaluation
 
     def evaluate(*args: Any, **kwargs: Any) -> tuple[Any, Any, Again]:
         if callable(part):  # it gets the data in their order, even if they are given by name
@@ -119,7 +120,7 @@ def value_and_grad(
             in_two=accumulate,
             first=by_flax if plain else None,
         )
-        if after is not None:  # Flax has updated them itself otherwise
+        if after is not None:  # otherwise Flax has updated them itself
             nnx.update((args, kwargs), after)
         return ((value, aux) if has_aux else value), _as_variables(grads, params), again
 
@@ -143,13 +144,13 @@ def _check_same_variables(after: Any, before: Any) -> None:
     if ours != theirs:
         raise ValueError(
             "`loss_fn` must leave the model with the variables that it had, under `accumulate` and "
-            f"`axis_name`, got {ours}, expected {theirs}; if it sows, pop that before it returns, "
-            "and return it as auxiliary data: `nnx.pop(model, nnx.Intermediate)`."
+            f"`axis_name`, got {ours}, expected {theirs}; pop what it sows before it returns, "
+            "and return that as auxiliary data: `nnx.pop(model, nnx.Intermediate)`."
         )
 
 
 def _as_variables(grads: Updates, params: Params) -> Any:
-    """``grads`` as ``nnx.grad`` gives them: in the variables of the params."""
+    """``grads`` as ``nnx.grad`` returns them: in the variables of the params."""
     return jax.tree.map(
         lambda variable, grad: variable.replace(grad),
         params,

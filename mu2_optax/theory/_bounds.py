@@ -1,6 +1,6 @@
 r"""The bounds of the paper's theorems, with the constants of its proofs.
 
-Letters as in :mod:`mu2_optax.theory`, where these functions are meant to be found.
+Letters as in :mod:`mu2_optax.theory`, which exports these functions.
 """
 
 from typing import Any, Literal
@@ -21,7 +21,7 @@ METHODS = ("mu2_sgd", "mu2_extra_sgd", "uniform")
 
 
 def error_bound(*, t: Any, variance: Any, method: Method = "mu2_sgd") -> jax.Array:
-    r"""The bound of the expected squared error of d, whatever the update rule.
+    r"""The bound on the expected squared error of d, whatever the update rule.
 
     .. math:: E\|d_t - \nabla f(x_t)\|^2 \le \frac{\tilde\sigma^2}{t + 1}\ (\alpha_t = t + 1),
       \qquad \frac{\tilde\sigma^2}{t}\ (\text{uniform})
@@ -62,7 +62,7 @@ def high_probability_error_bound(
     failure: Any,
     constant: Any = 1.0,
 ) -> jax.Array:
-    r"""A bound of the squared error of d for all steps at once, with probability 1 − δ.
+    r"""A bound on the squared error of d for all steps at once, with probability 1 − δ.
 
     .. math:: \|d_t - \nabla f(x_t)\|^2 \le c \left(\frac{\tilde\sigma^2}{t} +
       \frac{(8LD + 2G)^2}{t^2}\right) \log\frac T\delta
@@ -115,7 +115,7 @@ def excess_loss_bound(
     variance: Any,
     method: Method = "mu2_sgd",
 ) -> jax.Array:
-    r"""The bound of the expected excess loss :math:`E f(x_T) - \min_K f`.
+    r"""The bound on the expected excess loss :math:`E f(x_T) - \min_K f`.
 
     .. math::
       \text{mu2\_sgd:}&\quad \frac{D^2/\eta + 4D\tilde\sigma T^{3/2}}{T(T + 3)/2} +
@@ -124,7 +124,7 @@ def excess_loss_bound(
       \text{uniform:}&\quad \frac{D^2/\eta + 2\eta\tilde\sigma^2(1 + \log T) +
       4D\tilde\sigma T^{1/2}}{T}
 
-    The theorems have an O(·); these are the last lines of their proofs, with
+    The theorems state an O(·); these are the last lines of their proofs, with
     :math:`\alpha_{1:T} = T(T + 3)/2`. They hold for learning rates up to
     :func:`mu2_optax.theory.max_learning_rate`; those of ``mu2_sgd`` and ``uniform`` (T > 2) also
     need the minimum over the set to be a minimum over the whole space.
@@ -170,7 +170,7 @@ def excess_loss_bound(
 def frank_wolfe_bound(
     *, smoothness: Any, steps: Any, diameter: Any, variance: Any, initial_gap: Any = None
 ) -> jax.Array:
-    r"""The bound of the expected excess loss of ``mu2_frank_wolfe``, which has no learning rate.
+    r"""The bound on the expected excess loss of ``mu2_frank_wolfe``, which has no learning rate.
 
     .. math:: \frac{2\Delta_1 + (T - 1)LD^2 + 2D\tilde\sigma T^{3/2}}{T(T + 3)/2}
 
@@ -187,7 +187,7 @@ def frank_wolfe_bound(
       diameter: D.
       variance: :math:`\tilde\sigma^2`; see :func:`mu2_optax.theory.effective_variance`.
       initial_gap: :math:`\Delta_1`, the excess loss of the first params. By default :math:`LD^2/2`,
-        which bounds it if the set holds a minimum over the whole space.
+        which bounds it if the set contains a minimum over the whole space.
 
     Returns:
       A scalar.

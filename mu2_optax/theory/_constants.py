@@ -1,7 +1,7 @@
 r"""The constants of a problem, measured on data: smoothness and noise.
 
 Each is measured at the given params: for a bound over a whole set, take the largest over several
-points of it. All go through the samples one after another, in the memory of one.
+points of it. All go through the samples one after another, with memory for one.
 """
 
 from typing import Any
@@ -108,7 +108,7 @@ def measure_sample_smoothness(
 
 
 def measure_gradient_variance(grad_fn: GradFn, params: Params, samples: Any) -> jax.Array:
-    r"""The variance of the stochastic gradient at ``params``, without bias.
+    r"""The variance of the stochastic gradient at ``params``, estimated without bias.
 
     .. math:: \sigma^2 \approx \frac{1}{n - 1} \sum_{i=1}^n \|\nabla f(x; z_i) - \bar g\|^2
 
@@ -162,7 +162,7 @@ def measure_smoothness_variance(
       \|(\nabla^2 f(x; z_i) - \bar H)\,v\|^2
 
     which is the largest eigenvalue of :math:`\frac{1}{n-1}\sum_i (\nabla^2 f(x; z_i) - \bar H)^2`,
-    found by power iteration, from below. It is 0 for noise that is only added to the gradient.
+    found by power iteration, from below. It is 0 if noise is only added to the gradient.
 
     Args:
       grad_fn: A function of (params, sample).

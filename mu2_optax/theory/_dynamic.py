@@ -1,4 +1,4 @@
-r"""Batch sizes that change from step to step: one compile, and the memory of one microbatch.
+r"""Batch sizes that change from step to step: compiled once, with memory for one microbatch.
 
 With :math:`b_t = \lceil T/t \rceil` (:func:`mu2_optax.theory.batch_size`) the error of the gradient
 estimate is small from the first step on.
@@ -33,7 +33,7 @@ class DynamicRun(NamedTuple):
       params: The params after the last step.
       state: The state after the last step.
       samples: How many microbatches were drawn.
-      records: What ``record`` returned, stacked over the steps; None without one.
+      records: What ``record`` returned, stacked over the steps; None without ``record``.
     """
 
     params: Params
@@ -48,9 +48,9 @@ def dynamic_batches(grad_fn: GradFn, sample: Sample) -> GradFn:
     .. math:: \bar g(x, (k, b)) = \frac1b \sum_{i=1}^b g(x, z_i), \qquad
       z_i = \text{sample}(\text{fold\_in}(k, i))
 
-    The microbatches are drawn inside the loop, so that b does not matter for memory, and drawn
-    again from the same key in a second evaluation, so that both see the same samples. ``grad_fn``
-    may itself be :func:`mu2_optax.accumulate` of another one.
+    The microbatches are drawn inside the loop, so that memory does not depend on b. A second
+    evaluation draws them again from the same key, so that both see the same samples. ``grad_fn``
+    may itself be :func:`mu2_optax.accumulate` of another function.
 
     Args:
       grad_fn: A function of (params, microbatch).
@@ -114,7 +114,7 @@ def run_dynamic(
       params: The first params.
       key: A key; step t draws its microbatches from ``fold_in(key, t)``.
       steps: T.
-      size: The batch size as a function of (t, T), where t starts at 1, of at least 1;
+      size: A function of (t, T), where t starts at 1, that returns the batch size, at least 1;
         :func:`mu2_optax.theory.batch_size` if it is not given.
       record: A function of (params, state) after a step; its results are stacked.
 

@@ -21,9 +21,9 @@ class StableRates(NamedTuple):
     """A range of learning rates; see :func:`stable_rates`.
 
     Attributes:
-      low: The smallest rate whose bound is within twice the best.
+      low: The smallest rate whose bound is at most twice the best one.
       best: The rate with the smallest bound.
-      high: The largest rate whose bound is within twice the best.
+      high: The largest rate whose bound is at most twice the best one.
     """
 
     low: jax.Array
@@ -43,13 +43,13 @@ def max_learning_rate(*, smoothness: Any, steps: Any, method: Method = "mu2_sgd"
       \eta = \frac{1}{8LT}\ (\text{mu2\_sgd}), \qquad \frac{1}{2L}\ (\text{mu2\_extra\_sgd}), \qquad
       \frac{1}{16L(1 + \log T)}\ (\text{uniform})
 
-    Each is the rate of this optimizer only:
+    Each is the rate for one optimizer only:
 
     - ``"mu2_sgd"``: ``mu2_sgd(rate, linear_momentum(offset=1), weighted_steps=True)``. Its step is
       :math:`\eta\alpha_t = \eta(t + 1)`; without ``weighted_steps``, as by default, it would hardly
       move, because η is of the order of 1/T.
     - ``"mu2_extra_sgd"``: ``mu2_extra_sgd(rate)``, whose defaults are those of the theorem.
-    - ``"uniform"``: ``mu2_sgd(rate, uniform_momentum())``. All weights are 1, so this is the one
+    - ``"uniform"``: ``mu2_sgd(rate, uniform_momentum())``. All weights are 1, so this is the rate
       for the default ``weighted_steps=False``.
 
     No theorem covers ``fixed_momentum()``, the default of ``mu2_sgd``.
@@ -117,7 +117,7 @@ def batch_size(*, t: Any, steps: Any) -> Any:
 
 
 def _at_least_int32(count: Any) -> Any:
-    """A count, widened if it is a JAX integer too narrow for arithmetic with Python's."""
+    """A count, widened if it is a JAX integer too narrow for arithmetic with Python integers."""
     narrow = isinstance(count, jax.Array) and count.dtype.itemsize < 4
     return count.astype(jnp.int32) if narrow else count
 
@@ -125,11 +125,11 @@ def _at_least_int32(count: Any) -> Any:
 def effective_variance(
     *, gradient_variance: Any, smoothness_variance: Any, diameter: Any, part: Any = 1.0
 ) -> jax.Array:
-    r"""The variance that all bounds are stated in.
+    r"""The variance in which all bounds are stated.
 
     .. math:: \tilde\sigma^2 = 32 D^2 \sigma_L^2\,\frac{|B|}{|S|} + 2\sigma^2
 
-    The paper's has S = B. The proof bounds the error of a step by that of a gradient, which is
+    In the paper, S = B. The proof bounds the error of a step by that of a gradient, which is
     taken on the batch B, and that of the change of the gradient, which may be taken on a part S of
     it; a mean over fewer independent samples has a variance that is larger by |B|/|S|.
 
@@ -168,7 +168,7 @@ def stable_rates(
     variance: Any,
     method: Literal["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"] = "mu2_sgd",
 ) -> StableRates:
-    r"""The learning rates whose bound R(η) is within twice the best, as the theory predicts them.
+    r"""The learning rates for which the bound R(η) of the theory is at most twice the best one.
 
     .. math::
       \text{mu2\_sgd:}&\quad D^2/(\eta T^2) + 2\eta\tilde\sigma^2 + 4D\tilde\sigma/\sqrt T,
