@@ -116,7 +116,7 @@ def frozen_layers(batches):
 
 
 def gradient_accumulation(batches):
-    """Four microbatches a step, in the memory of one; both evaluations accumulate.
+    """Four microbatches a step, with memory for one; both evaluations accumulate.
 
     ``optax.MultiSteps`` cannot do this: it would show ``grad_fn`` the last microbatch only.
     """

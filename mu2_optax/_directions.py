@@ -68,7 +68,7 @@ def unit_directions(
 
     Args:
       spectral: Which leaves are such matrices: True for all whose last two axes are both longer
-        than one, or a tree of booleans like params (or like an upper part of it), or a function
+        than one, or a tree of booleans like params (or a prefix of such a tree), or a function
         from params to one.
       together: Divides the whole gradient by one number, its root mean square over steps and
         coordinates, instead of each coordinate by its own. That keeps its direction, as a

@@ -68,7 +68,7 @@ def test_a_zero_after_the_optimizer_is_not_freezing():
 @pytest.mark.parametrize(
     "mask",
     [
-        {"matrix": False, "rest": True},  # an upper part of the tree
+        {"matrix": False, "rest": True},  # a prefix of the tree
         lambda params: {"matrix": False, "rest": [True]},
         {"matrix": np.False_, "rest": [np.True_]},
     ],
