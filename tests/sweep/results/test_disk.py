@@ -27,10 +27,14 @@ def run(path):
 def files_no_larger_than(size):
     """As on a full disk, a write stops somewhere in the middle, and then there is an error."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    compiled = "jax_persistent_cache_min_compile_time_secs"  # JAX has no room for programs either
+    least = getattr(jax.config, compiled)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    jax.config.update(compiled, 1e9)
     try:
         yield
     finally:
+        jax.config.update(compiled, least)
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
