@@ -433,7 +433,7 @@ def test_the_front_table_has_the_peer_that_validates_best_and_says_what_was_not_
         ".7000 Adam",
     ]
     assert sentences.coverage(results, CONFIRMATION) == (
-        "Run so far: 1 of the 1 confirmation tasks; of 16 peers, untouched 8, calibrated 0, "
+        "Run: 1 of the 1 confirmation tasks; of 16 peers, untouched 8, calibrated 0, "
         "tuned 7 on each, with 2 seeds.\n"
     )
     assert sentences.answer(results, CONFIRMATION) == (

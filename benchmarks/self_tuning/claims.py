@@ -81,7 +81,7 @@ def orthogonal_steps_work_with_few_samples_in_a_batch() -> None:
         assert means[0] > means[1] - 0.01, (name, means)
 
 
-def longer_runs_leave_more_to_a_tuned_schedule() -> None:
+def longer_runs_leave_more_to_tuned_peers() -> None:
     lost = {}
     for name in ("table_heavy_fourfold", "factorization_fourfold"):
         pair = sentences.beside_the_best(Results(FOLDER), TUNED, [name], AUTO)[name]
@@ -91,7 +91,7 @@ def longer_runs_leave_more_to_a_tuned_schedule() -> None:
 
 CLAIMS = (
     orthogonal_steps_work_with_few_samples_in_a_batch,
-    longer_runs_leave_more_to_a_tuned_schedule,
+    longer_runs_leave_more_to_tuned_peers,
     the_page_counts_tasks_kinds_peers_and_rates_as_the_code_does,
     mu2_auto_was_run_on_confirmation_tasks_only_as_it_was_frozen,
     a_run_takes_at_most_a_minute_or_so,

@@ -187,7 +187,7 @@ def factor_rows(results: Results) -> Rows:
 
 
 def variant_rows(results: Results) -> Rows:
-    """One untuned run of ``mu2_auto`` against peers that were tuned anew for every size."""
+    """Untuned runs of ``mu2_auto`` against peers that were tuned anew for every size."""
     bases = {task.variant_of for task in VARIANTS.values()}
     names = [n for n, task in TASKS.items() if n in bases or task.variant_of in bases]
     body = []

@@ -57,7 +57,7 @@ def beside_the_best(
 def coverage(results: Results, side: str) -> str:
     """How many tasks, peers and roles have been run."""
     names = results.compared(counted(side))
-    text = f"Run so far: {len(names)} of the {len(counted(side))} {side} tasks"
+    text = f"Run: {len(names)} of the {len(counted(side))} {side} tasks"
     if not names:
         return f"{text}.\n"
     of = len(PEERS) - len(OURS)
