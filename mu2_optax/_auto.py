@@ -6,11 +6,11 @@ from mu2_optax._anytime import AnytimeState, anytime
 from mu2_optax._directions import MOMENTUM, unit_directions
 from mu2_optax._distance_rate import distance_rate
 from mu2_optax._masks import Mask
-from mu2_optax._momentum import linear_momentum
+from mu2_optax._momentum import polynomial_momentum
 from mu2_optax._projections import Projection
 from mu2_optax._types import Scalar, ScalarOrSchedule, Transform
 
-_AHEAD = 0.3
+_AHEAD, _POWER = 0.3, 2.0
 
 
 def mu2_auto(
@@ -27,10 +27,11 @@ def mu2_auto(
     .. math::
       g_t &= \nabla f(y_t; z_t), \qquad u_t = g_t / s_t, \qquad
       s_t^2 = s_{t-1}^2 + a_t\,(g_t^2 - s_{t-1}^2) \\
-      \rho_t &= \max\bigl(\rho_{t-1}, \|w_t - w_1\|\bigr), \qquad
-      G_t = G_{t-1} + \rho_t^2\,\|u_t\|^2, \qquad \eta_t = \rho_t^2 / \sqrt{2\,G_t} \\
+      \rho_t &= \max\bigl(\rho_{t-1}, \|x_t - w_1\|\bigr), \qquad
+      G_t = G_{t-1} + \rho_t^2\,\|u_t\|^2, \qquad
+      \eta_t = \tfrac{\sqrt 7}{3}\,\rho_t^2 / \sqrt{G_t} \\
       w_{t+1} &= \Pi\Bigl(w_t - \frac{\eta_t}{1 + \eta_t \lambda}\,(u_t + \lambda w_t)\Bigr) \\
-      x_{t+1} &= x_t + \frac{2}{t + 2}\,(w_{t+1} - x_t), \qquad
+      x_{t+1} &= x_t + \frac{3}{t + 3}\,(w_{t+1} - x_t), \qquad
       y_{t+1} = x_{t+1} + 0.3\,(w_{t+1} - x_{t+1})
 
     Call it like ``optax.adam``: ``updates, state = tx.update(grads, state, params)``. The params
@@ -38,8 +39,8 @@ def mu2_auto(
     ``mu2_optax.eval_params(state, params)``.
 
     The step of every coordinate has the size of the learning rate, as in Adam. The rate is how far
-    the run has come, divided by the root of the number of its steps, so that noise alone does not
-    change it (see :func:`distance_rate`). Scaling the loss changes nothing, and the number of steps
+    the average has come, over the root of the number of steps, so that noise alone does not change
+    it (see :func:`distance_rate`). Scaling the loss changes nothing, and the number of steps
     need not be known. ``mu2_auto`` is the composition of :func:`anytime`, :func:`distance_rate` and
     :func:`unit_directions`.
 
@@ -93,7 +94,7 @@ def mu2_auto(
     )
     return anytime(
         rate,
-        linear_momentum().gamma,
+        polynomial_momentum(_POWER).gamma,
         ahead=_AHEAD,
         projection=projection,
         state_dtype=state_dtype,

@@ -20,12 +20,13 @@ from mu2_optax._sample import sampled
 from mu2_optax._tree_checks import check_gradient, check_params, check_state
 from mu2_optax._trees import cast_like, inverse_or_zero, leaves_like, widened
 from mu2_optax._types import Params, Scalar, ScalarOrSchedule, Transform, Updates
-from mu2_optax._weights import as_schedule, weight_at
+from mu2_optax._weights import as_schedule, time, weight_at
 
 _FIRST, _MOST = 1e-1, 1e6  # the first and the largest distance, in units of the params' size
 _LARGEST_FIRST = 0.3  # whatever the factor: a first step beyond that wrecks networks
 _ALL_ZERO = 1e-2  # the size to assume for params that are all zero
-_NEUTRAL = 0.5**0.5  # at 1/√2, noise alone leaves the rate as it is
+_POWER = 2  # of t in the weights of the mean whose distance counts
+_NEUTRAL = 7**0.5 / 3  # for these weights, noise alone leaves the rate as it is
 _LEAST_RANK = 0.1  # a step of a lower rank counts as if it had this share of the full one
 
 
@@ -34,10 +35,11 @@ class DistanceRateState(NamedTuple):
 
     Attributes:
       t: The number of steps taken.
-      reach: ρ, the largest distance so far.
+      reach: ρ, the largest distance of the mean so far.
       most: The largest distance that counts.
       energy: G, the sum of the squared directions, each times ρ² and what momentum adds.
       start: A sample of the first params.
+      mean: A sample of the mean of the params so far, relative to the first.
       inner_state: The state of ``inner``.
     """
 
@@ -46,6 +48,7 @@ class DistanceRateState(NamedTuple):
     most: jax.Array
     energy: jax.Array
     start: jax.Array
+    mean: jax.Array
     inner_state: Any
 
 
@@ -61,21 +64,25 @@ def distance_rate(
     r"""Steps along ``inner``, with a learning rate that is the distance come so far over the steps.
 
     .. math::
-      \rho_t &= \max\bigl(\rho_{t-1}, \|w_t - w_1\|\bigr), \qquad
+      x_t &= x_{t-1} + \frac{3}{t + 2}\,(w_t - x_{t-1}), \qquad
+      \rho_t = \max\bigl(\rho_{t-1}, \|x_t - w_1\|\bigr), \qquad
       G_t = G_{t-1} + \frac{1 + \beta}{1 - \beta}\,\rho_t^2\,\|u_t\|^2 \\
-      \eta_t &= \frac{\rho_t^2}{\sqrt{2\,G_t}}, \qquad
+      \eta_t &= \frac{\sqrt 7}{3}\,\frac{\rho_t^2}{\sqrt{G_t}}, \qquad
       w_{t+1} = w_t - \frac{\eta_t}{1 + \eta_t \lambda}\,(u_t + \lambda w_t)
 
-    Here :math:`w` is ``params``, :math:`u_t` is what ``inner`` makes of the gradient, and
-    :math:`\|\cdot\|` is the root mean square over all coordinates. This is DoWG on the directions
-    of ``inner``, with a factor of 1/√2: the one at which *noise alone leaves the rate as it is*.
-    Steps that agree make it grow, by about 1.54 times a step; steps that turn back, so that the
-    distance stays bounded, make it fall like :math:`1/\sqrt t`.
+    Here :math:`w` is ``params``, :math:`u_t` is what ``inner`` makes of the gradient, :math:`x_t`
+    is the mean of :math:`w_1, \dots, w_t` with weights that grow like t², and :math:`\|\cdot\|` is
+    the root mean square over all coordinates. This is DoWG on the directions of ``inner``, with two
+    differences: the distance is that of the mean, which noise carries less far than the params, and
+    the factor √7/3 is the one at which *noise alone leaves the rate as it is*. Steps that agree
+    make the rate grow; steps that turn back, so that the distance stays bounded, make it fall like
+    :math:`1/\sqrt t`.
 
-    (Let the u be noise of size one, and :math:`\eta = c\,\rho^2/\sqrt G`. Then the squared distance
-    is :math:`\sum \eta^2`. If the rate stays the same, :math:`\rho^2 = \eta^2 t` and :math:`G =
-    \eta^2 t^2/2`, so that :math:`\eta = c\,\sqrt 2\,\eta`. Steps with a momentum β are correlated,
-    and noise carries them :math:`(1 + \beta)/(1 - \beta)` times as far, in squares.)
+    (Let the u be noise of size one, and :math:`\eta = c\,\rho^2/\sqrt G`. If the rate stays the
+    same, the squared distance of the mean is :math:`\rho^2 = \eta^2 t \int_0^1 (1 - v^3)^2 dv =
+    \frac{9}{14}\,\eta^2 t`, and :math:`G = \frac{9}{28}\,\eta^2 t^2`, so that :math:`\eta = c\,
+    \frac{3}{\sqrt 7}\,\eta`. Steps with a momentum β are correlated, and noise carries them
+    :math:`(1 + \beta)/(1 - \beta)` times as far, in squares.)
 
     The first distance is a tenth of the params' size: of the geometric mean, over all coordinates,
     of the root mean square of their tensor, and 0.01 if all params are zero. Distances are measured
@@ -141,7 +148,8 @@ def distance_rate(
             reach=(first * size).astype(float),
             most=_MOST * size,
             energy=jnp.zeros([], float),
-            start=sampled(wide),
+            start=(start := sampled(wide)),
+            mean=jnp.zeros_like(start),
             inner_state=inner.init(wide),
         )
 
@@ -153,14 +161,23 @@ def distance_rate(
         check_gradient("grads", updates, params)
         w = widened(params)
         u, inner_state = inner.update(widened(updates), state.inner_state, w, **extra_args)
-        distance = jnp.sqrt(_mean_square(sampled(w) - state.start))
+        share = (1 + _POWER) / (time(state.t) + _POWER)
+        way = _finite(sampled(w) - state.start)
+        mean = state.mean + share.astype(way.dtype) * (way - state.mean)
+        distance = jnp.sqrt(_mean_square(mean))
         reach = jnp.maximum(state.reach, jnp.minimum(distance, state.most))
         counted = u if ranks is None else _of_enough_rank(u, ranks(inner_state))
         energy = state.energy + spread * jnp.square(reach) * _mean_square(sampled(counted))
         rate = rate_of(reach, energy)
         moves = _moves(rate, u, w, weight_decay, mask, state.t)
         return cast_like(moves, params), DistanceRateState(
-            optax.safe_increment(state.t), reach, state.most, energy, state.start, inner_state
+            t=optax.safe_increment(state.t),
+            reach=reach,
+            most=state.most,
+            energy=energy,
+            start=state.start,
+            mean=mean,
+            inner_state=inner_state,
         )
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -277,12 +277,12 @@ def mu2_auto(grad, x1, zs, proj, size, factor=1.0, decay=0.0, unit=None, momentu
     xs, ys, etas = [], [], []
     for t in range(1, len(zs) + 1):
         u = unit(t, grad(y, zs[t - 1]))
-        rho = max(rho, np.sqrt(np.mean((w - x1) ** 2)))
+        rho = max(rho, np.sqrt(np.mean((x - x1) ** 2)))
         counted = np.mean(u**2) * max(0.1 / getattr(unit, "rank", 1), 1)
         G += rho**2 * counted * (1 + momentum) / (1 - momentum)
-        eta = rho**2 / np.sqrt(2 * G)
+        eta = np.sqrt(7) / 3 * rho**2 / np.sqrt(G)
         w = proj(w - eta * (u + decay * w) / (1 + eta * decay))
-        x = (t * x + 2 * w) / (t + 2)  # the mean of w_1, ..., w_{t+1} with weights 1, ..., t + 1
+        x = (t * x + 3 * w) / (t + 3)  # the mean of w_1, ..., w_{t+1} with weights s(s+1)/2
         y = x + 0.3 * (w - x)
         xs.append(x)
         ys.append(y)

@@ -130,14 +130,14 @@ def test_scaling_the_params_changes_nothing(scale):
 
 @pytest.mark.parametrize("size", [1e-18, 1e-12, 1.0, 1e12, 1e16])
 def test_the_first_step_has_the_size_of_the_first_distance(size):
-    """ρ/√2 in each coordinate of w, of which y takes 1 - 0.7/3, whatever the gradient's size."""
+    """√7/3 ρ in each coordinate of w, of which y takes 1 - 0.7/4, whatever the gradient's size."""
     slopes = size * jnp.array([1.0, -2.0, 1e3])
     params = jnp.array([3.0, -4.0, 12.0])  # a root mean square of 13/√3
     tx = mu2_auto()
     updates, state = tx.update(slopes, tx.init(params), params)
-    first = 0.1 * 13 / np.sqrt(3) / np.sqrt(2)
+    first = 0.1 * 13 / np.sqrt(3) * np.sqrt(7) / 3
     np.testing.assert_allclose(found_rate(state), first, rtol=1e-5)
-    np.testing.assert_allclose(updates, -first * (1 - 0.7 / 3) * np.sign(slopes), rtol=1e-5)
+    np.testing.assert_allclose(updates, -first * (1 - 0.7 / 4) * np.sign(slopes), rtol=1e-5)
 
 
 def test_a_shorter_run_is_the_beginning_of_a_longer_one():

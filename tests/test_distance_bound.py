@@ -9,7 +9,7 @@ from problems import x64
 
 import mu2_optax
 
-T, AHEAD, NEUTRAL = 2000, 0.3, 0.5**0.5
+T, AHEAD, NEUTRAL = 2000, 0.3, 7**0.5 / 3
 FEATURES = np.random.default_rng(0).normal(size=(40, 4))
 BEST = np.array([0.5, -0.2, 0.4, 0.1])  # inside the ball; the loss there is 0
 
@@ -27,7 +27,7 @@ def run(request):
         rate = mu2_optax.distance_rate(optax.identity(), factor=request.param)
         tx = mu2_optax.anytime(
             rate,
-            mu2_optax.linear_momentum().gamma,
+            mu2_optax.polynomial_momentum(2.0).gamma,
             ahead=AHEAD,
             projection=mu2_optax.onto_l2_ball(1.0),
         )
@@ -50,40 +50,44 @@ def run(request):
 def test_the_average_is_as_good_as_the_weighted_regret(run):
     w, _, _, losses, slopes = run
     t = np.arange(1, T + 2)
-    sums = t * (t + 1) / 2
+    weights, sums = t * (t + 1) / 2, t * (t + 1) * (t + 2) / 6
     gained = sums * losses - np.append(0, (sums * losses)[:-1])
-    assert np.all(gained <= t * np.sum(slopes * (w - BEST), axis=1) + 1e-9)
+    rounding = 1e-15 * sums  # of the difference of two numbers of that size
+    assert np.all(gained <= weights * np.sum(slopes * (w - BEST), axis=1) + rounding)
 
 
 def test_the_weighted_regret_is_bounded_on_every_path(run):
     w, g, reach, _, _ = run
+    w, g, reach = w[:T], g[:T], reach[:T]
     t = np.arange(1, T + 1)
+    weights = t * (t + 1) / 2
     squares = lambda a: np.mean(a**2, axis=1)  # the norm of distance_rate, and its inner product
-    regret = np.cumsum(t * np.mean(g * (w - BEST), axis=1)[:T])
-    roots = np.sqrt(np.cumsum(reach[:T] ** 2 * squares(g[:T])))
-    distance = np.sqrt(np.maximum.accumulate(squares(w - BEST)))[1:]
-    variation = np.cumsum(np.diff(t * roots, prepend=0) / reach[:T] ** 2) / NEUTRAL
-    bound = 4 * distance * reach[1:] * variation + NEUTRAL * t * roots
+    regret = np.cumsum(weights * np.mean(g * (w - BEST), axis=1))
+    products = weights * np.sqrt(np.cumsum(reach**2 * squares(g)))
+    furthest = np.maximum.accumulate(squares(w - BEST))
+    variation = np.cumsum(np.diff(products, prepend=0) / reach**2) / NEUTRAL
+    bound = furthest * variation / 2 + NEUTRAL * products
     assert np.all(regret <= bound)
-    assert np.all(reach[1:] <= (1 + NEUTRAL) * reach[:-1] * (1 + 1e-12))
     # And with the largest gradient in the place of all of them, from the last doubling on:
     largest = np.sqrt(squares(g).max())
-    tau = np.sum(reach[:T] < reach[T - 1] / 2)
-    early = reach[T - 1] * reach[max(tau - 1, 0)] / reach[0] ** 2 * (tau / T) ** 1.5
-    stated = distance[-1] * (78 + 20 * early) + np.sqrt(2) * reach[T - 1]
-    assert 2 * bound[-1] / (T * (T + 1)) <= largest / np.sqrt(T) * stated
+    tau = np.sum(reach < reach[-1] / 2)
+    early = 3.5 * furthest[-1] * reach[max(tau - 1, 0)] / reach[0] ** 2 * tau**2.5 / T**3
+    stated = (6.9 * furthest[-1] / reach[-1] + np.sqrt(7) * reach[-1]) / np.sqrt(T) + early
+    assert bound[-1] / (T * (T + 1) * (T + 2) / 6) <= largest * stated
 
 
-def test_steps_that_agree_make_the_rate_grow_by_the_root_of_its_equation():
+def test_steps_that_agree_make_a_rate_a_thousand_times_too_small_right_in_forty_steps():
+    """It grows ever more slowly, as the mean lags behind: 370 times in 30 steps, 5800 in 50."""
     with x64():
         tx = mu2_optax.distance_rate(optax.identity())
-        w = jnp.ones(4)
-        state = tx.init(w)
-        rates = []
-        for _ in range(20):
+
+        def step(carry, _):
+            w, state = carry
             updates, state = tx.update(jnp.ones(4), state, w)
-            w = optax.apply_updates(w, updates)
-            rates.append(float(mu2_optax.found_rate(state)))
-    (root,) = [r.real for r in np.roots([1, -1, -0.5, -0.5]) if r.imag == 0]
-    assert root == pytest.approx(1.537, abs=1e-3)
-    assert rates[-1] / rates[-2] == pytest.approx(root, abs=1e-3)
+            return (optax.apply_updates(w, updates), state), mu2_optax.found_rate(state)
+
+        w = jnp.ones(4)
+        rates = np.asarray(jax.lax.scan(step, (w, tx.init(w)), length=50)[1])
+    assert np.all(rates[3:] > rates[2:-1])
+    assert rates[29] < 1000 * rates[0] < rates[39]
+    assert np.max(rates[1:] / rates[:-1]) < 1.6
