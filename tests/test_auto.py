@@ -82,16 +82,16 @@ def rates_on_noise(tx, shape):
 @pytest.mark.parametrize("dim", [10, 100])
 def test_noise_alone_leaves_the_rate_as_it_is(dim):
     grown = rates_on_noise(mu2_auto(), (dim,))
-    assert 1 / 3 < np.median(grown[:, -1]) < 3
-    # The medians are 0.41 in 10 dimensions and 0.37 in 100, the largest 16.5 and 1.3: a walk in few
-    # dimensions may lead far by chance.
-    assert grown.max() < (20 if dim == 10 else 10)
+    # The medians are 0.24 in 10 dimensions and 0.43 in 100, the largest 2.2 and 1.0. Half of the
+    # fall is in the first hundred steps, until the walk is as long as the first distance.
+    assert 1 / (5 if dim == 10 else 3) < np.median(grown[:, -1]) < 3
+    assert grown.max() < 4
     assert grown[:, -1].min() > 1 / 100
 
 
 @pytest.mark.slow
 def test_noise_alone_does_not_raise_the_rate_of_orthogonal_steps():
-    """It falls to 0.07 in the median: momentum counts from the first step on, and works later."""
+    """It falls to 0.12 in the median: momentum counts from the first step on, and works later."""
     grown = rates_on_noise(mu2_auto(spectral=True), (10, 10))
     assert grown.max() < 1.5
     assert grown[:, -1].min() > 1 / 100
