@@ -20,9 +20,9 @@ def estimate_norm(state: OptState) -> jax.Array:
       state: The state of an optimizer.
 
     Returns:
-      A scalar, at least in float32. Until there is an estimate, it is the largest finite number:
-      before the first step, or the first that :func:`mu2_optax.multi_steps` really takes, or that
-      is not rejected.
+      A scalar, at least in float32. It is the largest finite number as long as there is no
+      estimate: before the first step, in the calls before the first step of
+      :func:`mu2_optax.multi_steps`, and while every step has been rejected.
 
     Examples:
       >>> import jax.numpy as jnp, optax, mu2_optax

@@ -106,7 +106,7 @@ def unseal(sealed: Sealed[Tree], source: object = "the checkpoint") -> Tree:
 def from_bytes(target: Tree, encoded: bytes, source: object = "`encoded`") -> Tree:
     """``flax.serialization.from_bytes``, refusing bytes of another optimizer or another model.
 
-    Flax's own one compares names, but not shapes or dtypes, and fills a field that is None in
+    Flax's own function compares names, but not shapes or dtypes, and fills a field that is None in
     ``target`` with whatever was stored; a run would then go on from a state that is not its own.
     Orbax, restoring into an abstract target, compares structures and shapes itself.
 

@@ -207,7 +207,7 @@ def measure_smoothness_variance(
 
 
 def _power(apply: Any, x: Any, key: jax.Array, iterations: int) -> jax.Array:
-    """The norm of a symmetric operator, from below."""
+    """The norm of a symmetric operator, by power iteration, which approaches it from below."""
 
     def unit(v: Any) -> tuple[Any, jax.Array]:
         size, v = over_size(v)

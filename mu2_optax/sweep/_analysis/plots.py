@@ -241,7 +241,7 @@ def _finish(
     diverged: bool,
     heading: str | None = None,
 ) -> None:
-    """Labels and grid; for a figure of our own a legend beside the data, and the file."""
+    """Adds labels and a grid; to a figure of our own also a legend, and writes the file."""
     axes.set_xlabel(xlabel, fontsize=12)
     axes.set_ylabel(in_words(metric), fontsize=12)
     axes.tick_params(labelsize=11)
