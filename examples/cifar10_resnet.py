@@ -159,9 +159,7 @@ def parse_arguments():
 def main():
     """Trains and evaluates."""
     parser, args = parse_arguments()
-    data = datasets.load_or_exit(parser, args)
-    if args.batch > len(data.train_x):
-        parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
+    data = datasets.load_or_exit(parser, args, args.batch)
 
     start = time.perf_counter()
     mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))

@@ -91,12 +91,21 @@ def add_arguments(parser: argparse.ArgumentParser, default: str = "digits") -> N
     )
 
 
-def load_or_exit(parser: argparse.ArgumentParser, args: argparse.Namespace) -> Data:
-    """Loads what the options of `add_arguments` ask for, or ends the script with the reason."""
+def load_or_exit(parser: argparse.ArgumentParser, args: argparse.Namespace, batch: int = 1) -> Data:
+    """Loads what the options of `add_arguments` ask for, or ends the script with the reason.
+
+    Args:
+      parser: The parser of the command line.
+      args: What it gave.
+      batch: The value of ``--batch``; the data must have that many training images.
+    """
     try:
-        return load(args.data, args.data_dir)
+        data = load(args.data, args.data_dir)
     except DataError as error:
         parser.exit(1, f"{error}\n")
+    if batch > len(data.train_x):
+        parser.error(f"--batch {batch} is more than the {len(data.train_x)} training images")
+    return data
 
 
 def read_cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:

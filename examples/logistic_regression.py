@@ -89,9 +89,7 @@ def parse_arguments():
 def main():
     """Trains and evaluates."""
     parser, args = parse_arguments()
-    data = datasets.load_or_exit(parser, args)
-    if args.batch > len(data.train_x):
-        parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
+    data = datasets.load_or_exit(parser, args, args.batch)
     small = args.data == "digits"
     train_x, test_x = (x.reshape(len(x), -1) for x in (data.train_x, data.test_x))
 

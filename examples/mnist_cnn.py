@@ -113,9 +113,7 @@ def parse_arguments():
 def main():
     """Trains and evaluates."""
     parser, args = parse_arguments()
-    data = datasets.load_or_exit(parser, args)
-    if args.batch > len(data.train_x):
-        parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
+    data = datasets.load_or_exit(parser, args, args.batch)
 
     keep_freed_memory()  # before the first array; on a CPU a step is then twice as fast
     start = time.perf_counter()

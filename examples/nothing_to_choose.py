@@ -80,9 +80,7 @@ def parse_arguments():
 def main():
     """Trains and evaluates."""
     parser, args = parse_arguments()
-    data = datasets.load_or_exit(parser, args)
-    if args.batch > len(data.train_x):
-        parser.error(f"--batch {args.batch} is more than the {len(data.train_x)} training images")
+    data = datasets.load_or_exit(parser, args, args.batch)
 
     start = time.perf_counter()
     params = init(jax.random.key(args.seed), data.train_x[0].size)

@@ -1,12 +1,12 @@
 """What NNX and linen share for recalibrating BatchNorm."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from mu2_optax._trees import add, mean_like, widened
+from mu2_optax._types import Batch, Tree
 
 
-def mean_over(statistics: Callable[[Any], Any], batches: Iterable[Any]) -> Any:
+def mean_over(statistics: Callable[[Batch], Tree], batches: Iterable[Batch]) -> Tree:
     """The mean of ``statistics(batch)`` over ``batches``, summed in float32 at least."""
     total, count = None, 0
     for batch in batches:

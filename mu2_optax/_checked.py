@@ -52,7 +52,7 @@ def checked(
     inner: optax.GradientTransformation,
     *,
     tolerance: float | None = None,
-    report: Callable[[str], Any] | None = None,
+    report: Callable[[str], object] | None = None,
 ) -> Transform[CheckedState]:
     r"""Checks in every step that the given gradient is the one that ``grad_fn`` returns.
 
@@ -136,7 +136,7 @@ def _lean(state: Any) -> bool:
 
 
 def _check(
-    message: str, given: Any, expected: Any, tolerance: Any, report: Callable[[str], Any] | None
+    message: str, given: Any, expected: Any, tolerance: Any, report: Callable[[str], object] | None
 ) -> None:
     """Raises or reports an error if two trees differ; two non-finite trees count as equal."""
     eps = max((float(jnp.finfo(jnp.result_type(a)).eps) for a in jax.tree.leaves(given)), default=0)
@@ -151,6 +151,6 @@ def _check(
         jax.debug.callback(functools.partial(_tell, report, message), good, off)
 
 
-def _tell(report: Callable[[str], Any], message: str, good: Any, off: Any) -> None:
+def _tell(report: Callable[[str], object], message: str, good: Any, off: Any) -> None:
     if not np.all(good):
         report(message.format(off=f"{float(np.max(off)):.2g}"))

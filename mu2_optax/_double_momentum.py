@@ -41,7 +41,7 @@ class Mu2State(NamedTuple):
         return self.averaged.w
 
     @property
-    def x(self) -> Any:
+    def x(self) -> Tree:
         """The point of the last gradient, which ``d`` estimates; params are one step ahead.
 
         None in a lean state.

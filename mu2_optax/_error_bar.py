@@ -1,6 +1,6 @@
 """What a measured error tells: the error bar of d, and how large a batch would pay off."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from mu2_optax._extragradient import Mu2ExtraState
 from mu2_optax._find import find
 from mu2_optax._measured import measured
 from mu2_optax._trees import inverse_or_zero, norm
-from mu2_optax._types import Tree
+from mu2_optax._types import OptState, Tree
 
 
 class ErrorBar(NamedTuple):
@@ -29,7 +29,7 @@ class ErrorBar(NamedTuple):
     noises: Tree
 
 
-def error_bar(state: Any) -> ErrorBar:
+def error_bar(state: OptState) -> ErrorBar:
     r"""The estimated error of the gradient estimate d that an optimizer's state holds.
 
     .. math:: P_t \approx E\|d_t - \nabla f(x_t)\|^2
@@ -72,7 +72,7 @@ def error_bar(state: Any) -> ErrorBar:
     return ErrorBar(jnp.sum(memory.error), jnp.sum(memory.noise), errors, noises)
 
 
-def noise_scale(state: Any) -> jax.Array:
+def noise_scale(state: OptState) -> jax.Array:
     r"""The gradient noise scale, in units of the present batch.
 
     .. math:: \frac{\sigma^2}{\|\nabla f(x)\|^2} \approx \frac{R}{\|d\|^2 - P}
@@ -110,7 +110,7 @@ def noise_scale(state: Any) -> jax.Array:
     return jnp.where(drowned | (holder.t < 2), jnp.inf, noise * inverse_or_zero(d - error))
 
 
-def find_estimate(state: Any) -> CorrectedMomentumState | Mu2ExtraState:
+def find_estimate(state: OptState) -> CorrectedMomentumState | Mu2ExtraState:
     """The only part of an optimizer's state that holds an estimate d."""
     return find(
         state,

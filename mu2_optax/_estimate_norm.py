@@ -1,16 +1,15 @@
 """The norm of the gradient estimate, with and without its error."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from mu2_optax._error_bar import find_estimate
 from mu2_optax._measured import measured
 from mu2_optax._trees import norm as norm_of
+from mu2_optax._types import OptState
 
 
-def estimate_norm(state: Any) -> jax.Array:
+def estimate_norm(state: OptState) -> jax.Array:
     r"""The norm of the gradient estimate d that an optimizer's state holds.
 
     .. math:: \|d_t\| = \Big(\sum_i d_{t,i}^2\Big)^{1/2}
@@ -21,9 +20,9 @@ def estimate_norm(state: Any) -> jax.Array:
       state: The state of an optimizer.
 
     Returns:
-      A scalar, at least in float32. Until there is an estimate, it is the largest finite number:
-      before the first step, or the first that :func:`mu2_optax.multi_steps` really takes, or that
-      is not rejected.
+      A scalar, at least in float32. It is the largest finite number as long as there is no
+      estimate: before the first step, in the calls before the first step of
+      :func:`mu2_optax.multi_steps`, and while every step has been rejected.
 
     Examples:
       >>> import jax.numpy as jnp, optax, mu2_optax
@@ -38,7 +37,7 @@ def estimate_norm(state: Any) -> jax.Array:
     return _if_known(holder.t >= 1, norm_of(holder.d))
 
 
-def gradient_bound(state: Any) -> jax.Array:
+def gradient_bound(state: OptState) -> jax.Array:
     r"""A norm that takes the error of the estimate into account.
 
     .. math:: \|\nabla f(x_t)\| \le \|d_t\| + \|d_t - \nabla f(x_t)\| \approx \|d_t\| + \sqrt{P_t}

@@ -12,7 +12,7 @@ from mu2_optax._microbatches import scan_microbatches
 from mu2_optax._part import GradOnPart
 from mu2_optax._sharding import AxisName, axes_of, device_mean, varying_along
 from mu2_optax._trees import concatenated, mean_of_two
-from mu2_optax._types import Batch, GradFn, Params, Tree
+from mu2_optax._types import Batch, GradFn, Params, Tree, Updates
 
 Again: TypeAlias = dict[str, Any]
 """The keyword arguments ``grad_fn`` and ``batch`` of ``tx.update``."""
@@ -106,7 +106,7 @@ def value_and_grad(
     return evaluate
 
 
-def grad_in_parts(grad_fn: GradFn, part: Part) -> Callable[[Tree, Any], tuple[Tree, Again]]:
+def grad_in_parts(grad_fn: GradFn, part: Part) -> Callable[[Params, Batch], tuple[Updates, Again]]:
     r"""The gradient of a batch, only a part of which is evaluated again at another point.
 
     .. math:: g_t(B) = s\,g_t(S) + (1 - s)\,g_t(B \setminus S), \qquad

@@ -11,12 +11,12 @@ import optax.contrib
 from mu2_optax._anytime import AnytimeState, average_of
 from mu2_optax._distance_rate import DistanceRateState, rate_of
 from mu2_optax._extragradient import Mu2ExtraState
-from mu2_optax._types import Tree
+from mu2_optax._types import OptState, Tree
 
 _MOVE_THE_PARAMS = (optax.contrib.MechanicState, optax.contrib.ScheduleFreeState)
 
 
-def find_all(state: Any, kinds: Any) -> list[Any]:
+def find_all(state: OptState, kinds: Any) -> list[Any]:
     """The parts of a state that are of one of these kinds, wherever they are.
 
     Args:
@@ -27,7 +27,7 @@ def find_all(state: Any, kinds: Any) -> list[Any]:
     return [node for node in nodes if isinstance(node, kinds)]
 
 
-def find(state: Any, kinds: Any, what: str, remedy: str) -> Any:
+def find(state: OptState, kinds: Any, what: str, remedy: str) -> Any:
     """The only part of a state that is of one of these kinds, as plain arrays.
 
     Args:
@@ -51,7 +51,7 @@ def _plain(tree: Tree) -> Any:
     return tree if nnx is None else nnx.as_pure(tree)
 
 
-def eval_params(state: Any, params: Tree) -> Tree:
+def eval_params(state: OptState, params: Tree) -> Tree:
     r"""The average of the iterates: what to evaluate, save and export.
 
     .. math:: x = \frac{y - \lambda w}{1 - \lambda}
@@ -131,7 +131,7 @@ def _check_the_params_are_its_own(state: Any) -> None:
         )
 
 
-def found_rate(state: Any) -> jax.Array:
+def found_rate(state: OptState) -> jax.Array:
     r"""The learning rate that an optimizer has found: η of its last step, for logging.
 
     .. math:: \eta_t = \rho_t^2 / \sqrt{2\,G_t}

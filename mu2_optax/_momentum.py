@@ -50,19 +50,23 @@ class DoubleMomentum:
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
 
-    alpha: Any
+    alpha: Schedule
     beta: Any
     gamma: Any
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        alpha: ScalarOrSchedule,
+        beta: ScalarOrSchedule | Weight,
+        gamma: ScalarOrSchedule | Weight,
+    ) -> None:
         """Checks the numbers and turns them into schedules."""
-        check_rate("alpha", self.alpha)
-        object.__setattr__(self, "alpha", as_schedule(self.alpha))
-        for name in ("beta", "gamma"):
-            weight = getattr(self, name)
+        check_rate("alpha", alpha)
+        object.__setattr__(self, "alpha", as_schedule(alpha))
+        for name, weight in (("beta", beta), ("gamma", gamma)):
             check_weight(name, weight)
-            if not isinstance(weight, Weight):
-                object.__setattr__(self, name, as_schedule(weight))
+            kept = weight if isinstance(weight, Weight) else as_schedule(weight)
+            object.__setattr__(self, name, kept)
 
 
 def linear_momentum(

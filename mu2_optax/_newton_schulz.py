@@ -9,7 +9,7 @@ _UNROLLED = 5  # rounds that are compiled as one
 def newton_schulz(
     matrix: jax.Array, coefficients: tuple[float, float, float], rounds: int
 ) -> jax.Array:
-    r""":math:`U W^H` of matrices :math:`U \Sigma W^H` with a Frobenius norm of one, nearly.
+    r"""Nearly :math:`U W^H`, for matrices :math:`U \Sigma W^H` with a Frobenius norm of one.
 
     .. math:: X \leftarrow a X + (b\,G + c\,G^2)\,X, \qquad G = X X^H
 

@@ -93,7 +93,7 @@ def _check_two_arguments(grad_fn: GradFn, point: Any, batch: Batch, error: Excep
 
 def grad_pair(
     grad_fn: GradFn, how: Literal["sequential", "vmap"] = "sequential"
-) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+) -> Callable[[Params, Params, Batch], tuple[Updates, Updates]]:
     r"""Both gradients of a corrected momentum, at two points on one batch.
 
     .. math:: (x_t, x_{t-1}, z_t) \mapsto (\nabla f(x_t; z_t), \nabla f(x_{t-1}; z_t))
@@ -120,7 +120,7 @@ def grad_pair(
     check_callable("grad_fn", grad_fn, "jax.grad(loss)")
     check_choice("how", how, ("sequential", "vmap"))
 
-    def pair(params: Params, previous_params: Any, batch: Batch) -> tuple[Any, Any]:
+    def pair(params: Params, previous_params: Params, batch: Batch) -> tuple[Any, Any]:
         previous_params = cast_like(previous_params, params)
         if how == "sequential":
             return grad_fn(params, batch), grad_fn(previous_params, batch)

@@ -17,10 +17,10 @@ def sampled(tree: Tree) -> jax.Array:
     r"""A vector s with :math:`s \cdot s'` near the mean of :math:`a\,a'` over all coordinates.
 
     Here a and a' run over the coordinates of two trees of the same shapes. Tensors of up to 1024
-    numbers are taken whole, of larger ones a regular grid, the same one every time. Each number is
-    weighted by how many coordinates it stands for; those with the same weight lie together, because
-    a multiplication for each tensor takes long to compile. The sample has the precision of the
-    widest tensor.
+    numbers are taken whole; of larger ones, the numbers on a regular grid, the same in every step.
+    Each number is weighted by how many coordinates it stands for; those with the same weight lie
+    together, because a multiplication for each tensor takes long to compile. The sample has the
+    precision of the widest tensor.
     """
     leaves = [leaf for leaf in map(jnp.asarray, jax.tree.leaves(tree)) if leaf.size]
     if not leaves:
@@ -56,7 +56,7 @@ def _places(shape: tuple[int, ...]) -> list[int]:
 
 
 def _stride(length: int, places: int) -> int:
-    """An odd one, because patterns in a tensor tend to repeat at powers of two."""
+    """From place to place: an odd number, because patterns tend to repeat at powers of two."""
     widest = max((length - 1) // max(places - 1, 1), 1)
     return widest if widest % 2 else max(widest - 1, 1)
 

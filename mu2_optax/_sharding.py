@@ -22,7 +22,7 @@ def explicit_sharding(array: Any) -> NamedSharding | None:
 
 
 def left_to_partitioner(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``function``, which keeps the shapes of a tree, made to run on explicit axes too.
+    """Makes ``function``, which keeps the shapes of a tree, run on explicit axes too.
 
     Raveling a tree and factoring a matrix mix axes, so that JAX cannot tell how the result is
     sharded; here the result is sharded like the argument.

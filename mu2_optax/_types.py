@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import jax
 import numpy as np
+import numpy.typing as npt
 import optax
 
 Tree: TypeAlias = Any
@@ -15,6 +16,9 @@ Params: TypeAlias = Tree
 
 Updates: TypeAlias = Tree
 """Gradients or steps: a tree like the params."""
+
+OptState: TypeAlias = Any
+"""The state of an optimizer, or of any chain or wrapper around one."""
 
 Batch: TypeAlias = Any
 """The sample of a step: data, keys, statistics, whatever ``grad_fn`` takes."""
@@ -27,6 +31,9 @@ Schedule: TypeAlias = Callable[[Any], Any]
 
 Scalar: TypeAlias = float | np.number[Any] | jax.Array
 """A number or a tracer."""
+
+Numbers: TypeAlias = Scalar | npt.NDArray[Any]
+"""A number, or an array of numbers that are computed with at once."""
 
 ScalarOrSchedule: TypeAlias = Scalar | Schedule
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._checks import check_single, check_unit_interval
-from mu2_optax._types import Params, ScalarOrSchedule, Schedule, Tree
+from mu2_optax._types import Params, Scalar, ScalarOrSchedule, Schedule, Tree
 
 
 class Seen(NamedTuple):
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
     grads: Tree
     prev_grads: Tree
     d: Tree
-    share: Any = 1.0
+    share: Scalar = 1.0
 
 
 @runtime_checkable

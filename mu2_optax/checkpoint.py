@@ -67,7 +67,7 @@ def seal(tree: Tree) -> Sealed[Tree]:
     return Sealed(tree, jnp.stack(sums) if sums else jnp.zeros(0, jnp.uint32))
 
 
-def unseal(sealed: Sealed[Tree], source: Any = "the checkpoint") -> Tree:
+def unseal(sealed: Sealed[Tree], source: object = "the checkpoint") -> Tree:
     """Requires a restored tree to be the one that was saved, to the last bit.
 
     Args:
@@ -103,10 +103,10 @@ def unseal(sealed: Sealed[Tree], source: Any = "the checkpoint") -> Tree:
     return sealed.tree
 
 
-def from_bytes(target: Tree, encoded: bytes, source: Any = "`encoded`") -> Tree:
+def from_bytes(target: Tree, encoded: bytes, source: object = "`encoded`") -> Tree:
     """``flax.serialization.from_bytes``, refusing bytes of another optimizer or another model.
 
-    Flax's own one compares names, but not shapes or dtypes, and fills a field that is None in
+    Flax's own function compares names, but not shapes or dtypes, and fills a field that is None in
     ``target`` with whatever was stored; a run would then go on from a state that is not its own.
     Orbax, restoring into an abstract target, compares structures and shapes itself.
 

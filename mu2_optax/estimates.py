@@ -34,7 +34,7 @@ __all__ = [
     "hessian_vector_product",
 ]
 
-Operator: TypeAlias = Callable[[Tree, Any], Tree]
+Operator: TypeAlias = Callable[[Params, Batch], Tree]
 """A function of (params, batch) whose result is a tree of floating-point arrays."""
 
 
@@ -68,8 +68,8 @@ class CorrectedEstimate(NamedTuple):
       update: A function of (state, params, batch) that returns (estimate, state).
     """
 
-    init: Callable[[Any, Any], CorrectedEstimateState]
-    update: Callable[[CorrectedEstimateState, Any, Any], tuple[Any, CorrectedEstimateState]]
+    init: Callable[[Params, Batch], CorrectedEstimateState]
+    update: Callable[[CorrectedEstimateState, Params, Batch], tuple[Tree, CorrectedEstimateState]]
 
 
 def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> CorrectedEstimate:
@@ -150,7 +150,7 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
     return CorrectedEstimate(init, update)
 
 
-def hessian_vector_product(grad_fn: GradFn, vector: Any) -> Operator:
+def hessian_vector_product(grad_fn: GradFn, vector: Tree) -> Operator:
     r"""The operator :math:`x \mapsto \nabla^2 f(x; z)\,v`, for :func:`corrected_estimate`.
 
     Args:

@@ -21,7 +21,7 @@ from mu2_optax._checks import check_callable
 from mu2_optax._find import eval_params
 from mu2_optax._part import in_other_params
 from mu2_optax._trees import mean_of_two
-from mu2_optax._types import Batch, Params, Updates
+from mu2_optax._types import Batch, Params, Tree, Updates
 
 try:
     from flax import linen
@@ -173,7 +173,9 @@ def eval_state(state: AnyTrainState) -> AnyTrainState:
     return state.replace(params=average)
 
 
-def recalibrate(forward: Callable[[Any, Any], Any], variables: Any, batches: Iterable[Any]) -> Any:
+def recalibrate(
+    forward: Callable[[Tree, Batch], Any], variables: Tree, batches: Iterable[Batch]
+) -> Tree:
     r"""The means of the statistics of every BatchNorm over ``batches``, at these params.
 
     :func:`mu2_optax.nnx.recalibrate` explains what they are and when to compute them.

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from mu2_optax._checks import check_callable, check_iterations, check_nonnegative
 from mu2_optax._estimate_norm import estimate_norm, gradient_bound
-from mu2_optax._types import Params, Tree
+from mu2_optax._types import Batch, OptState, Params, Scalar, Tree
 
 __all__ = [
     "NormBelow",
@@ -27,7 +27,7 @@ __all__ = [
     "run_until",
 ]
 
-Step = Callable[[Any, Any, Any], tuple[Any, Any]]
+Step = Callable[[Params, OptState, Batch], tuple[Params, OptState]]
 
 
 class StopReason(enum.IntEnum):
@@ -55,8 +55,8 @@ class RunResult(NamedTuple):
       norm: The norm of the estimate after the last step.
     """
 
-    params: Tree
-    state: Any
+    params: Params
+    state: OptState
     steps: jax.Array
     reason: jax.Array
     norm: jax.Array
@@ -65,13 +65,13 @@ class RunResult(NamedTuple):
 def run_until(
     step: Step,
     params: Params,
-    state: Any,
-    batches: Any,
+    state: OptState,
+    batches: Callable[[jax.Array], Batch] | Tree,
     *,
-    tolerance: Any,
-    max_steps: Any,
+    tolerance: Scalar,
+    max_steps: int | jax.Array,
     patience: int = 10,
-    norm: Callable[[Any], Any] = estimate_norm,
+    norm: Callable[[OptState], Scalar] = estimate_norm,
 ) -> RunResult:
     r"""Runs steps, in one compiled loop, until the norm of the gradient estimate stays small.
 
@@ -175,7 +175,7 @@ class NormBelow:
         self,
         tolerance: float,
         patience: int = 10,
-        norm: Callable[[Any], Any] = estimate_norm,
+        norm: Callable[[OptState], Scalar] = estimate_norm,
     ) -> None:
         check_nonnegative("tolerance", tolerance, "it is compared with a norm.")
         check_iterations("patience", patience)
@@ -184,7 +184,7 @@ class NormBelow:
         self._tolerance, self._patience, self._norm = tolerance, patience, norm
         self._small = 0
 
-    def __call__(self, state: Any) -> bool:
+    def __call__(self, state: OptState) -> bool:
         """Whether to stop, after the step that gave ``state``."""
         value = float(_value(self._norm, state))
         self._small = self._small + 1 if value <= self._tolerance else 0
@@ -195,7 +195,7 @@ class NormBelow:
         return self.reason is not None
 
 
-def _value(norm: Callable[[Any], Any], state: Any) -> Any:
+def _value(norm: Callable[[OptState], Scalar], state: OptState) -> Any:
     """The norm of a state; if it has none, the error says what else to pass."""
     try:
         return norm(state)

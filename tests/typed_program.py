@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 import mu2_optax
-from mu2_optax.sweep import SweepResult, plateau_width, sweep
+from mu2_optax.sweep import SweepResult, plateau_width, plot_sweep, sweep
 
 
 def loss(params: dict[str, jax.Array], batch: jax.Array) -> jax.Array:
@@ -32,6 +32,8 @@ mu2_optax.mu2_sgd(0.1, momentum=0.9)  # error: reportArgumentType
 mu2_optax.mu2_sgd(0.1, projection=1.0)  # error: reportArgumentType
 mu2_optax.mu2_sgd(0.1, nesterov=True)  # error: reportCallIssue
 mu2_optax.mu2(0.1)  # error: reportArgumentType
+mu2_optax.DoubleMomentum(1.0, mu2_optax.measured_beta(), lambda count: 0.5**count)
+mu2_optax.DoubleMomentum(1.0, 0.9, gamma="0.1")  # error: reportArgumentType
 
 # A step, and the letters of its state.
 tx = mu2_optax.mu2_sgd(
@@ -60,6 +62,12 @@ chained = optax.chain(mu2_optax.reject_nonfinite(tx), optax.identity())
 wrapped: optax.GradientTransformation = mu2_optax.freeze(tx, {"w": False})
 
 
+# What the theorems say, of numbers and of arrays.
+bound = mu2_optax.theory.error_bound(t=np.arange(1, 4), variance=jnp.float32(2.0))
+reveal_type(bound)  # shown: Array
+mu2_optax.theory.error_bound(t=3, variance="2.0")  # error: reportArgumentType
+
+
 # A sweep.
 def train(learning_rate: jax.Array, key: jax.Array) -> dict[str, jax.Array]:
     return {"loss": learning_rate * jax.random.normal(key) ** 2}
@@ -75,3 +83,5 @@ sweep(train, [0.1], seeds=3, strategy="vmpa")  # error: reportArgumentType
 sweep(train, 0.1, seeds=3)  # error: reportArgumentType
 result.select(learning_rate=0.1)
 print(result.accuracy)  # error: reportAttributeAccessIssue
+plot_sweep({"mine": result, "other": result}, "loss", "sweep.png")
+plot_sweep([0.1, 1.0], "loss", "sweep.png")  # error: reportArgumentType

@@ -9,6 +9,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from mu2_optax._checks import check_iterations
+from mu2_optax._projections import Projection
 from mu2_optax._tree_checks import check_like, check_params
 from mu2_optax._trees import widened
 from mu2_optax._types import Params, Tree
@@ -22,7 +23,7 @@ def check_oracle(
     params: Params,
     key: jax.Array,
     *,
-    projection: Callable[[Any], Any] | None = None,
+    projection: Projection | None = None,
     trials: int = 8,
     tolerance: float = 1e-4,
 ) -> None:

@@ -107,7 +107,7 @@ def l1_ball(radius: Scalar, center: Tree = None) -> Oracle:
     return _oracle(direction, radius, center)
 
 
-def simplex(scale: Any = 1.0) -> Oracle:
+def simplex(scale: Scalar = 1.0) -> Oracle:
     r"""The oracle of the simplex over the whole tree: all weight on the smallest coordinate.
 
     .. math::
@@ -193,7 +193,7 @@ def spectral_ball(
     return _oracle(lambda d: jax.tree.map(factor, d), radius, center)
 
 
-def _oracle(direction_of: Oracle, radius: Scalar, center: Any) -> Oracle:
+def _oracle(direction_of: Oracle, radius: Scalar, center: Tree) -> Oracle:
     """The oracle that maps d to c - r u(d), for a ``direction_of`` u that ignores scale."""
     check_single("radius", radius)
     check_nonnegative("radius", radius, "pass a number such as 1.0.")

@@ -15,7 +15,7 @@ from mu2_optax._trees import mean_of_two
 from mu2_optax._types import Batch
 
 
-def eval_model(model: nnx.M, optimizer: Any) -> nnx.M:
+def eval_model(model: nnx.M, optimizer: nnx.Optimizer[nnx.M]) -> nnx.M:
     r"""The model at the average of the iterates, to evaluate, save and export.
 
     .. math:: x = \frac{y - \lambda w}{1 - \lambda}
@@ -50,7 +50,9 @@ def eval_model(model: nnx.M, optimizer: Any) -> nnx.M:
     return copy
 
 
-def recalibrate(forward: Callable[[Any, Any], Any], model: Any, batches: Iterable[Any]) -> None:
+def recalibrate(
+    forward: Callable[[nnx.M, Batch], object], model: nnx.M, batches: Iterable[Batch]
+) -> None:
     r"""Sets the statistics of every BatchNorm to their means over ``batches``, at these params.
 
     .. math:: \mu = \frac1k \sum_{i=1}^k \mu(x; z_i), \qquad

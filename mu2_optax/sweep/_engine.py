@@ -170,7 +170,7 @@ def sweep(
         )
         info = {
             "strategy": program.layout.strategy,
-            "block": [program.layout.seeds, program.layout.points],
+            "block": [program.layout.points, program.layout.seeds],
             "compile_seconds": 0.0,
             "run_seconds": 0.0,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -3,7 +3,7 @@ r"""The bounds of the paper's theorems, with the constants of its proofs.
 Letters as in :mod:`mu2_optax.theory`, which exports these functions.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,13 @@ from mu2_optax._checks import (
     check_probability,
     check_steps,
 )
+from mu2_optax._types import Numbers
 
 Method = Literal["mu2_sgd", "mu2_extra_sgd", "uniform"]
 METHODS = ("mu2_sgd", "mu2_extra_sgd", "uniform")
 
 
-def error_bound(*, t: Any, variance: Any, method: Method = "mu2_sgd") -> jax.Array:
+def error_bound(*, t: Numbers, variance: Numbers, method: Method = "mu2_sgd") -> jax.Array:
     r"""The bound on the expected squared error of d, whatever the update rule.
 
     .. math:: E\|d_t - \nabla f(x_t)\|^2 \le \frac{\tilde\sigma^2}{t + 1}\ (\alpha_t = t + 1),
@@ -53,14 +54,14 @@ def error_bound(*, t: Any, variance: Any, method: Method = "mu2_sgd") -> jax.Arr
 
 def high_probability_error_bound(
     *,
-    t: Any,
-    steps: Any,
-    variance: Any,
-    smoothness: Any,
-    diameter: Any,
-    gradient_bound: Any,
-    failure: Any,
-    constant: Any = 1.0,
+    t: Numbers,
+    steps: Numbers,
+    variance: Numbers,
+    smoothness: Numbers,
+    diameter: Numbers,
+    gradient_bound: Numbers,
+    failure: Numbers,
+    constant: Numbers = 1.0,
 ) -> jax.Array:
     r"""A bound on the squared error of d for all steps at once, with probability 1 − δ.
 
@@ -102,17 +103,18 @@ def high_probability_error_bound(
     check_nonnegative("gradient_bound", gradient_bound, "it is the largest norm of a gradient.")
     check_probability("failure", failure)
     check_positive("constant", constant, "it scales the bound.")
-    t = jnp.asarray(t, float)
-    U = 8 * jnp.asarray(smoothness, float) * diameter + 2 * jnp.asarray(gradient_bound, float)
-    return constant * (variance / t + (U / t) ** 2) * jnp.log(jnp.asarray(steps, float) / failure)
+    t, T, L, D = (jnp.asarray(a, float) for a in (t, steps, smoothness, diameter))
+    U = 8 * L * D + 2 * jnp.asarray(gradient_bound, float)
+    log = jnp.log(T / jnp.asarray(failure, float))
+    return jnp.asarray(constant, float) * (variance / t + (U / t) ** 2) * log
 
 
 def excess_loss_bound(
     *,
-    learning_rate: Any,
-    steps: Any,
-    diameter: Any,
-    variance: Any,
+    learning_rate: Numbers,
+    steps: Numbers,
+    diameter: Numbers,
+    variance: Numbers,
     method: Method = "mu2_sgd",
 ) -> jax.Array:
     r"""The bound on the expected excess loss :math:`E f(x_T) - \min_K f`.
@@ -168,7 +170,12 @@ def excess_loss_bound(
 
 
 def frank_wolfe_bound(
-    *, smoothness: Any, steps: Any, diameter: Any, variance: Any, initial_gap: Any = None
+    *,
+    smoothness: Numbers,
+    steps: Numbers,
+    diameter: Numbers,
+    variance: Numbers,
+    initial_gap: Numbers | None = None,
 ) -> jax.Array:
     r"""The bound on the expected excess loss of ``mu2_frank_wolfe``, which has no learning rate.
 
@@ -207,9 +214,8 @@ def frank_wolfe_bound(
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
     check_nonnegative("variance", variance, "it is a variance.")
     T, L, D = (jnp.asarray(a, float) for a in (steps, smoothness, diameter))
-    if initial_gap is None:
-        initial_gap = L * D**2 / 2
-    check_nonnegative("initial_gap", initial_gap, "it is a loss minus its minimum.")
+    gap = L * D**2 / 2 if initial_gap is None else initial_gap
+    check_nonnegative("initial_gap", gap, "it is a loss minus its minimum.")
     noise = jnp.sqrt(jnp.asarray(variance, float))
-    total = 2 * initial_gap + (T - 1) * L * D**2 + 2 * D * noise * T**1.5
+    total = 2 * jnp.asarray(gap, float) + (T - 1) * L * D**2 + 2 * D * noise * T**1.5
     return total / (T * (T + 3) / 2)

@@ -72,7 +72,7 @@ def measure_smoothness(
 
 
 def measure_sample_smoothness(
-    grad_fn: GradFn, params: Params, samples: Any, key: jax.Array, *, iterations: int = 100
+    grad_fn: GradFn, params: Params, samples: Batch, key: jax.Array, *, iterations: int = 100
 ) -> jax.Array:
     r"""The smoothness L that the theorems ask for: the largest over the samples.
 
@@ -107,7 +107,7 @@ def measure_sample_smoothness(
     return jnp.max(jax.lax.map(one, samples))
 
 
-def measure_gradient_variance(grad_fn: GradFn, params: Params, samples: Any) -> jax.Array:
+def measure_gradient_variance(grad_fn: GradFn, params: Params, samples: Batch) -> jax.Array:
     r"""The variance of the stochastic gradient at ``params``, estimated without bias.
 
     .. math:: \sigma^2 \approx \frac{1}{n - 1} \sum_{i=1}^n \|\nabla f(x; z_i) - \bar g\|^2
@@ -154,7 +154,7 @@ def measure_gradient_variance(grad_fn: GradFn, params: Params, samples: Any) -> 
 
 
 def measure_smoothness_variance(
-    grad_fn: GradFn, params: Params, samples: Any, key: jax.Array, *, iterations: int = 50
+    grad_fn: GradFn, params: Params, samples: Batch, key: jax.Array, *, iterations: int = 50
 ) -> jax.Array:
     r"""The variance of the smoothness at ``params``: how differently the samples curve.
 
@@ -207,7 +207,7 @@ def measure_smoothness_variance(
 
 
 def _power(apply: Any, x: Any, key: jax.Array, iterations: int) -> jax.Array:
-    """The norm of a symmetric operator, from below."""
+    """The norm of a symmetric operator, by power iteration, which approaches it from below."""
 
     def unit(v: Any) -> tuple[Any, jax.Array]:
         size, v = over_size(v)

@@ -20,10 +20,10 @@ from mu2_optax._checks import (
 )
 from mu2_optax._tree_checks import check_params
 from mu2_optax._trees import add, mean_like, wide_zeros, widened
-from mu2_optax._types import Batch, GradFn, Params
+from mu2_optax._types import Batch, GradFn, Numbers, OptState, Params, Tree
 from mu2_optax.theory._rates import batch_size
 
-Sample = Callable[[jax.Array], Any]
+Sample = Callable[[jax.Array], Batch]
 
 
 class DynamicRun(NamedTuple):
@@ -37,9 +37,9 @@ class DynamicRun(NamedTuple):
     """
 
     params: Params
-    state: Any
+    state: OptState
     samples: jax.Array
-    records: Any
+    records: Tree
 
 
 def dynamic_batches(grad_fn: GradFn, sample: Sample) -> GradFn:
@@ -99,8 +99,8 @@ def run_dynamic(
     key: jax.Array,
     *,
     steps: int,
-    size: Callable[[Any, Any], Any] | None = None,
-    record: Callable[[Any, Any], Any] | None = None,
+    size: Callable[[jax.Array, int], Numbers] | None = None,
+    record: Callable[[Params, OptState], Tree] | None = None,
 ) -> DynamicRun:
     r"""A whole run with batch sizes :math:`b_t = \lceil T/t \rceil`, in one compiled loop.
 
@@ -158,7 +158,7 @@ def run_dynamic(
     return DynamicRun(params, state, samples, records)
 
 
-def _sizes(size: Callable[[Any, Any], Any] | None, steps: int) -> jax.Array:
+def _sizes(size: Callable[[jax.Array, int], Numbers] | None, steps: int) -> jax.Array:
     """The batch size of each step, computed before the run, even if the run is traced."""
     with jax.ensure_compile_time_eval():
         times = jnp.arange(1, steps + 1, dtype=jnp.int32)

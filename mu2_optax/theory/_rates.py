@@ -12,6 +12,7 @@ from mu2_optax._checks import (
     check_steps,
     check_unit_interval,
 )
+from mu2_optax._types import Numbers
 from mu2_optax.theory._bounds import METHODS, Method
 
 _COMPARED = (*METHODS, "sgd", "accelerated_sgd")
@@ -36,7 +37,9 @@ class StableRates(NamedTuple):
         return self.high / self.low
 
 
-def max_learning_rate(*, smoothness: Any, steps: Any, method: Method = "mu2_sgd") -> jax.Array:
+def max_learning_rate(
+    *, smoothness: Numbers, steps: Numbers, method: Method = "mu2_sgd"
+) -> jax.Array:
     r"""The largest learning rate the theorems allow; it does not depend on the noise.
 
     .. math::
@@ -87,7 +90,7 @@ def max_learning_rate(*, smoothness: Any, steps: Any, method: Method = "mu2_sgd"
     return 1 / (16 * L * (1 + jnp.log(T)))
 
 
-def batch_size(*, t: Any, steps: Any) -> Any:
+def batch_size(*, t: Numbers, steps: Numbers) -> Any:
     r"""The batch size that makes the error of d small from the first step on.
 
     .. math:: b_t = \lceil T/t \rceil \quad\Rightarrow\quad E\|d_t - \nabla f(x_t)\|^2 \le
@@ -112,8 +115,8 @@ def batch_size(*, t: Any, steps: Any) -> Any:
     """
     check_steps("t", t)
     check_steps("steps", steps)
-    t, steps = _at_least_int32(t), _at_least_int32(steps)
-    return (steps - 1) // t + 1  # not -(-steps // t), which is wrong for unsigned integers
+    now, last = _at_least_int32(t), _at_least_int32(steps)
+    return (last - 1) // now + 1  # not -(-last // now), which is wrong for unsigned integers
 
 
 def _at_least_int32(count: Any) -> Any:
@@ -123,7 +126,11 @@ def _at_least_int32(count: Any) -> Any:
 
 
 def effective_variance(
-    *, gradient_variance: Any, smoothness_variance: Any, diameter: Any, part: Any = 1.0
+    *,
+    gradient_variance: Numbers,
+    smoothness_variance: Numbers,
+    diameter: Numbers,
+    part: Numbers = 1.0,
 ) -> jax.Array:
     r"""The variance in which all bounds are stated.
 
@@ -162,10 +169,10 @@ def effective_variance(
 
 def stable_rates(
     *,
-    smoothness: Any,
-    steps: Any,
-    diameter: Any,
-    variance: Any,
+    smoothness: Numbers,
+    steps: Numbers,
+    diameter: Numbers,
+    variance: Numbers,
     method: Literal["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"] = "mu2_sgd",
 ) -> StableRates:
     r"""The learning rates for which the bound R(η) of the theory is at most twice the best one.

@@ -84,7 +84,7 @@ def test_auto_loops_over_convolutions_and_vmaps_the_rest_on_cpu(monkeypatch):
     assert sweep(make_cnn(), [0.1], 1, progress=False).info["strategy"] == "loop"
     result = sweep(ok, RATES, 2, progress=False)
     assert result.info["strategy"] == "vmap"
-    assert result.info["block"] == [2, -(-len(RATES) // 2)]  # a call for each of two cores
+    assert result.info["block"] == [-(-len(RATES) // 2), 2]  # a call for each of two cores
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def check_rates_alone(result: SweepResult, who: str) -> None:
 
 
 def shared_metrics(results: Mapping[str, SweepResult]) -> list[str]:
-    """The metrics that all of the results have, not counting those without any."""
+    """The metrics that all results have; a result without any metrics does not count."""
     having = [result.metrics for result in results.values() if result.metrics]
     return [name for name in having[0] if all(name in own for own in having)] if having else []
 

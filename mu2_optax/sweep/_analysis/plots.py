@@ -21,14 +21,14 @@ from mu2_optax.sweep._analysis.metrics import (
     told_by,
 )
 from mu2_optax.sweep._analysis.styles import MARKERS, Style, in_order, styles
-from mu2_optax.sweep._results.result import SweepResult, by_label
+from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 _CROSS = {"ha": "center", "va": "center", "fontsize": 11, "fontweight": "bold"}
 _RING = {"markersize": 12, "markerfacecolor": "none", "markeredgewidth": 1.8, "linestyle": ""}
 
 
 def plot_sweep(
-    results: Any,
+    results: Results,
     metric: str,
     path: str | Path | None = None,
     *,
@@ -99,7 +99,7 @@ def plot_sweep(
 
 
 def plot_curves(
-    results: Any,
+    results: Results,
     metric: str,
     path: str | Path | None = None,
     *,
@@ -162,7 +162,7 @@ def plot_curves(
     _finish(axes, "step", metric, title, path, cut, heading)
 
 
-def _check(results: Any) -> dict[str, SweepResult]:
+def _check(results: Results) -> dict[str, SweepResult]:
     labelled = by_label(results)
     if not labelled:
         raise ValueError("there is nothing to plot: `results` is empty.")
@@ -241,7 +241,7 @@ def _finish(
     diverged: bool,
     heading: str | None = None,
 ) -> None:
-    """Labels and grid; for a figure of our own a legend beside the data, and the file."""
+    """Adds labels and a grid; to a figure of our own also a legend, and writes the file."""
     axes.set_xlabel(xlabel, fontsize=12)
     axes.set_ylabel(in_words(metric), fontsize=12)
     axes.tick_params(labelsize=11)

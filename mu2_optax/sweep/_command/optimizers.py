@@ -48,7 +48,7 @@ class Contender:
 
     Attributes:
       summary: What it is, in a line.
-      make: From (learning rate, setting) to the transform.
+      make: A function of (learning rate, setting) that returns the transform.
       untouched: The rate that was published as its default; None if there is none.
       has_rate: Whether there is a learning rate to choose.
       needs_steps: Whether it must be told how long the run will be.

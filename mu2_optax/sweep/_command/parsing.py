@@ -121,7 +121,7 @@ def choose(
     known: Iterable[str],
     groups: Mapping[str, Sequence[str]] | None = None,
 ) -> list[str]:
-    """The names in a comma-separated list, each a known one or that of a group; all if None.
+    """The names in a comma-separated list, each of them known, or the name of a group; all if None.
 
     A dash may stand for an underscore where the name with the dash is not known.
 

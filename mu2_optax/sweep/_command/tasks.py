@@ -22,7 +22,7 @@ METRICS = (  # of every task
 EVALUATED_AT_ONCE = 200  # images: the patches of a whole data set would be gigabytes
 CURVE_POINTS, CURVE_IMAGES = 20, 500  # at most; a few per cent of the time of a run
 
-INITIAL = {"train_loss": "initial_loss"}  # the metric with another one's value before training
+INITIAL = {"train_loss": "initial_loss"}  # which metric holds the value before training
 
 # train(optimizer, key) -> metrics
 Train = Callable[[Any, Any], dict[str, Any]]

@@ -39,8 +39,8 @@ class ExecutorError(RuntimeError):
 def calls_in_flight(workers: int) -> int:
     """How many calls to submit at once, so that no worker has to wait for the next one.
 
-    Most executors do not say how many workers they have: so it is many from the start, and more
-    where many workers have replied.
+    Most executors do not say how many workers they have. So the number is large from the start, and
+    grows with the number of workers that have replied.
     """
     return max(1024, 4 * workers)
 

@@ -18,7 +18,7 @@ from mu2_optax.sweep._report.page import checked, document
 from mu2_optax.sweep._report.settings import best_settings, best_values
 from mu2_optax.sweep._report.tables import count, wide_table
 from mu2_optax.sweep._results.disk import write_atomically
-from mu2_optax.sweep._results.result import SweepResult, by_label
+from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 Runs = tuple[dict[str, SweepResult], dict[str, SweepResult]]
 _COLUMNS = (
@@ -34,8 +34,8 @@ _COLUMNS = (
 
 
 def write_comparison(
-    first: Any,
-    second: Any,
+    first: Results,
+    second: Results,
     metric: str,
     path: str | Path,
     *,

@@ -12,7 +12,7 @@ from mu2_optax.sweep._report.looks import Looks
 from mu2_optax.sweep._report.settings import best_rates
 from mu2_optax.sweep._results.result import SweepResult
 
-_NEAR = 3.0  # times the plateau's tolerance: what the chart of the best part shows
+_NEAR = 3.0  # the chart of the best part reaches this many times as far as the plateau
 
 
 def rates_figure(
@@ -66,7 +66,9 @@ def other_metrics(results: Mapping[str, SweepResult], looks: Looks, metric: str)
     for name in names:
         if name == metric or any(r.metrics and name not in r.metrics for r in results.values()):
             continue
-        if name.endswith("_curve") and name.removesuffix("_curve") in names:  # has the same end
+        if (
+            name.endswith("_curve") and name.removesuffix("_curve") in names
+        ):  # the curve ends with the value that is shown
             continue
         figure = rates_figure(results, looks, name, told_by(name) or "min")
         parts += f"<details><summary>{escape(as_heading(name))}</summary>{figure}</details>"

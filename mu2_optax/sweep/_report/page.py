@@ -5,7 +5,6 @@ from html import escape
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from mu2_optax.sweep._analysis.metrics import (
     Mode,
@@ -22,11 +21,11 @@ from mu2_optax.sweep._report.looks import Looks, make_looks, style_sheet
 from mu2_optax.sweep._report.settings import best_settings
 from mu2_optax.sweep._report.tables import count, divergence, meanings, table
 from mu2_optax.sweep._results.disk import write_atomically
-from mu2_optax.sweep._results.result import SweepResult, by_label
+from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 
 def write_report(
-    results: Any,
+    results: Results,
     metric: str,
     path: str | Path,
     *,
@@ -85,7 +84,7 @@ def write_report(
     write_atomically(path, document(name, "\n".join(part for part in body if part), looks))
 
 
-def checked(results: Any) -> dict[str, SweepResult]:
+def checked(results: Results) -> dict[str, SweepResult]:
     """The results by label, if a page can be made of them."""
     labelled = over_rates(by_label(results))
     if not labelled:

@@ -30,13 +30,14 @@ def best_settings(
     best = best_rates(summary, mode)
     items = ""
     for label, rate in best.items():
-        result = results[label]
-        mean = float(summary.rows[label].means[summary.rates == rate][0])
-        at = " without a learning rate" if is_flat(result) else f" at {rate_text(rate)}"
-        untouched = result.info.get("untouched")
-        if untouched and not is_flat(result) and untouched != rate:
-            value = number_text(float(summary.rows[label].means[summary.rates == untouched][0]))
-            at += f"; {value} at the published default, {rate_text(untouched)}"
+        result, row = results[label], summary.rows[label]
+        mean = float(row.means[summary.rates == rate][0])
+        at = " without a learning rate" if row.flat else f" at {rate_text(rate)}"
+        place = row.untouched
+        if place is not None and not row.flat and summary.rates[place] != rate:
+            steps, default = row.stopped[place], rate_text(summary.rates[place])
+            value = f"stopped after {steps} steps" if steps else row.texts()[place]
+            at += f"; {value} at the published default, {default}"
         line = escape(python_line(result, label, rate))
         items += (
             f"<li><p>{looks[label].key()}<b>{escape(label or 'This sweep')}</b> "

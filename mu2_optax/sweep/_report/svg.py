@@ -236,15 +236,15 @@ def _crosses(lines: Sequence[Line], x: Axis, edge: float) -> dict[str, str]:
 
 
 def _grid(x: Axis, y: Axis) -> str:
-    """Lines and texts of the ticks; those that would be too close on a phone are marked."""
+    """Lines and texts of the ticks; those too close to another on a phone or paper are marked."""
     parts = []
-    taken = taken_on_a_phone = -100.0
+    taken = taken_if_narrow = -100.0
     for tick in x.marks():
         at = x(tick)
         if at - taken < 4.5:
             continue
-        taken, narrow = at, at - taken_on_a_phone >= 11.0
-        taken_on_a_phone = at if narrow else taken_on_a_phone
+        taken, narrow = at, at - taken_if_narrow >= 11.0
+        taken_if_narrow = at if narrow else taken_if_narrow
         kind = "tick" if narrow else "tick wide"
         parts.append(
             f'<line x1="{at:.2f}%" x2="{at:.2f}%" y1="0" y2="100%"/>'

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from mu2_optax.sweep._results.disk import (
     write_atomically,
     write_beside,
 )
-from mu2_optax.sweep._results.result import SweepResult, by_label
+from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 FORMAT = "mu2_optax.sweep/2"
 _UNSEALED_FORMAT = "mu2_optax.sweep/1"  # of version 0.1, without a checksum
@@ -28,9 +28,7 @@ _OPTIMIZER, _ERROR = "optimizer", "error"
 _SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
 
-def save_results(
-    results: SweepResult | Iterable[SweepResult] | Mapping[str, SweepResult], path: str | Path
-) -> None:
+def save_results(results: Results, path: str | Path) -> None:
     """Writes results to one file, JSON or CSV by its suffix, in one atomic step.
 
     JSON is strict (NaN and Inf are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``) and

@@ -1,8 +1,8 @@
 """What a sweep returns: arrays with named axes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -232,7 +232,11 @@ class SweepResult:
         return xr.Dataset(variables, coordinates, {"label": self.label})
 
 
-def by_label(results: Any) -> dict[str, SweepResult]:
+Results: TypeAlias = SweepResult | Iterable[SweepResult] | Mapping[str, SweepResult]
+"""A result, several with distinct labels, or a dict of them by label."""
+
+
+def by_label(results: Results) -> dict[str, SweepResult]:
     """Puts a result, a list of results or a dict of results into a dict by label.
 
     Raises:

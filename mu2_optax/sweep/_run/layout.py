@@ -218,5 +218,5 @@ def _chunk(points: int, seeds: int, size: int) -> tuple[int, int]:
 
 
 def _workers() -> int:
-    """The cores this process may use, at most 4: beyond that a call's own threads fill them."""
+    """How many calls run at once: one per core, at most 4; their own threads fill further cores."""
     return min(4, cores())

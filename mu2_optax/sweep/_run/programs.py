@@ -37,7 +37,7 @@ def make_program(
       train: The function of a cell.
       grid: The grid.
       strategy: How the cells run.
-      layout: From whether a cell keeps a core busy to the layout of what is compiled.
+      layout: A function that is told whether a cell keeps a core busy, and returns the layout.
 
     Returns:
       The program.

@@ -1,6 +1,7 @@
 """The page that `write_report` writes: what is on it, and that names cannot break out of it."""
 
 import re
+from dataclasses import replace
 
 import browser
 import numpy as np
@@ -133,6 +134,10 @@ def test_the_published_default_has_a_ring_and_its_value_stands_beside_the_best(t
     assert told == "a\nlearning rate 0.1, the published default\nmean test accuracy 0.81"
     assert "test accuracy .920 at 1; .810 at the published default, 0.1" in text
     assert "A ring is around" in text
+    halved = result("a", [np.nan, 0.8, 0.91, 0.1, 0.1], untouched=0.01)
+    halved.finished[0], halved.info["halving"] = False, {"stopped": [[0.01, 27]]}
+    stopped = "test accuracy .920 at 1; stopped after 27 steps at the published default, 0.01"
+    assert stopped in report(tmp_path, [halved])
     assert "A ring is around" not in report(tmp_path)
 
 
@@ -374,6 +379,7 @@ def test_in_a_browser_it_opens_from_disk_and_says_what_is_under_the_mouse(tmp_pa
 def test_in_a_browser_it_fits_a_phone_is_dark_at_night_and_prints_in_light_colours(tmp_path):
     swept = results()
     swept["a" * 50] = result("a" * 50, [0.9] * 5, python=f"optax.sgd({'1' * 90})")
+    swept["b"] = replace(result("b", [0.9] * 5), axes={"learning_rate": 2 * RATES})
     for one in swept.values():
         one.metrics["test_loss"] = one.metrics["test_accuracy"]
     report(tmp_path, swept, command="mu2-sweep " + "x" * 200)
@@ -399,4 +405,5 @@ def test_in_a_browser_it_fits_a_phone_is_dark_at_night_and_prints_in_light_colou
         assert min(tab.run(tall.format("details .chart"))) > 100
         assert min(tab.run(tall.format(".switched .chart"))) > 100
         assert max(tab.run(tall.format("select, .copied button"))) == 0
+        assert max(tab.run(tall.format(".tick.wide"))) == 0  # it would cover its neighbour
         assert tab.problems == []
