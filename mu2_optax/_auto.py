@@ -46,8 +46,8 @@ def mu2_auto(
 
     Args:
       factor: A factor on the first distance :math:`\rho_1`. It is not a learning rate. Less than 1
-        delays the start, but only by a few steps, because the distance grows; more than 3 counts as
-        3, because a longer first step would wreck a network.
+        delays the start, but only by a few steps, because the distance grows; more than 2 counts as
+        2, because a longer first step would wreck a network.
       spectral: True, or a mask of the matrices whose steps are to be orthogonal matrices, as in
         Muon, instead of :math:`g_t/s_t`. It is the better choice for most networks, dense ones
         included, at the price of more matrix products in a step.

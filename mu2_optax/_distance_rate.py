@@ -23,7 +23,7 @@ from mu2_optax._types import Params, Scalar, ScalarOrSchedule, Transform, Update
 from mu2_optax._weights import as_schedule, time, weight_at
 
 _FIRST, _MOST = 1e-1, 1e6  # the first and the largest distance, in units of the params' size
-_LARGEST_FIRST = 0.3  # whatever the factor: a first step beyond that wrecks networks
+_LARGEST_FIRST = 0.2  # whatever the factor: a first step beyond that wrecks networks
 _ALL_ZERO = 1e-2  # the size to assume for params that are all zero
 _POWER = 2  # of t in the weights of the mean whose distance counts
 _NEUTRAL = 7**0.5 / 3  # for these weights, noise alone leaves the rate as it is
@@ -93,7 +93,7 @@ def distance_rate(
       inner: A transform that gives directions with the sign of a gradient and a size of about one,
         such as :func:`unit_directions`. It sees gradients and params at least in float32.
       factor: A factor on the first distance. Less than 1 makes the start slower, by a few steps
-        only, because the distance grows; more than 3 counts as 3, because a longer first step would
+        only, because the distance grows; more than 2 counts as 2, because a longer first step would
         wreck a network.
       momentum: β in [0, 1), the momentum inside ``inner``.
       ranks: For orthogonal steps: from the state of ``inner`` to a tree with the rank of each

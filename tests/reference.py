@@ -273,7 +273,7 @@ def mu2_auto(grad, x1, zs, proj, size, factor=1.0, decay=0.0, unit=None, momentu
     """
     unit = unit or unit_by_coordinate()
     x, w, y = x1.copy(), x1.copy(), x1.copy()
-    rho, G = min(factor * 0.1, 0.3) * size, 0.0
+    rho, G = min(factor * 0.1, 0.2) * size, 0.0
     xs, ys, etas = [], [], []
     for t in range(1, len(zs) + 1):
         u = unit(t, grad(y, zs[t - 1]))
