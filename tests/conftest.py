@@ -29,9 +29,10 @@ def pytest_configure(config):
 
     Slow tests, which run by themselves, run the code that users run.
     """
-    fast = config.option.markexpr == "not slow"
-    if fast and OLDER not in os.environ["XLA_FLAGS"] and xla_knows(OLDER):
-        os.environ["XLA_FLAGS"] += f" --{OLDER}=false"
+    if config.option.markexpr == "not slow":
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # also while collecting
+        if OLDER not in os.environ["XLA_FLAGS"] and xla_knows(OLDER):
+            os.environ["XLA_FLAGS"] += f" --{OLDER}=false"
     if hasattr(config, "cache"):  # not with -p no:cacheprovider
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("jax")))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
