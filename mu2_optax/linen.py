@@ -162,8 +162,11 @@ def eval_state(state: AnyTrainState) -> AnyTrainState:
       >>> params, tx = {"w": jnp.zeros(2)}, mu2_optax.mu2_auto()
       >>> state = TrainState.create(apply_fn=None, params=params, tx=tx)
       >>> loss_fn = lambda params: jnp.mean((params["w"] - 1) ** 2)
+      >>> @jax.jit
+      ... def train_step(state):
+      ...     return state.apply_gradients(grads=jax.grad(loss_fn)(state.params))
       >>> for _ in range(100):
-      ...     state = state.apply_gradients(grads=jax.grad(loss_fn)(state.params))
+      ...     state = train_step(state)
       >>> bool(loss_fn(mu2_optax.linen.eval_state(state).params) < 1e-3)
       True
     """

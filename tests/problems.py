@@ -67,6 +67,18 @@ def batch_grad(params, zs):
     return jax.tree.map(lambda g: g.mean(0), jax.vmap(grad_fn, in_axes=(None, 0))(params, zs))
 
 
+def jitted_step(tx, grad_fn=grad_fn):
+    """One step of the plain loop, compiled once: for tests that look at every step."""
+
+    @jax.jit
+    def step(params, state, batch):
+        grads = grad_fn(params, batch)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        return optax.apply_updates(params, updates), state
+
+    return step
+
+
 def run(tx, params, batches, grad_fn=grad_fn, part=1):
     """Runs ``tx`` under jit and ``lax.scan``; returns the params after each step, and the state."""
     gradient = mu2_optax.grad_in_parts(grad_fn, part)

@@ -19,9 +19,9 @@ def test_a_convolution_as_a_product_is_that_of_flax(side, padding):
     new = lambda **options: nnx.Conv(3, 7, (side, 5), padding=padding, rngs=nnx.Rngs(0), **options)
     images = jax.random.normal(jax.random.key(1), (2, 9, 8, 3))
     loss = lambda conv, images: jnp.sum(jnp.sin(conv(images)))
-    want = nnx.value_and_grad(loss)(new(), images)
-    conv = new(conv_general_dilated=cpu_layers.conv_general_dilated)
-    got = nnx.value_and_grad(loss)(conv, images)
+    evaluate = nnx.jit(nnx.value_and_grad(loss))
+    want = evaluate(new(), images)
+    got = evaluate(new(conv_general_dilated=cpu_layers.conv_general_dilated), images)
     # float32: sums of up to 60 products, in another order.
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), want, got)
 
@@ -56,6 +56,7 @@ def test_the_first_of_the_largest_has_the_gradient_of_pooling(equal):
     np.testing.assert_array_equal(gradient.ravel(), np.arange(4) == np.argmax(square))
 
 
+@pytest.mark.slow
 def test_kept_memory_is_not_cleared_again():
     # In a process of its own, because the setting stays. 80 MB are 19 531 pages of 4 kB.
     program = """

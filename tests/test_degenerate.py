@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import grad_fn, join, loss, run, samples, split, x64
+from problems import grad_fn, jitted_step, join, loss, run, samples, split, x64
 
 import mu2_optax
 from mu2_optax import (
@@ -74,15 +74,13 @@ def test_gamma_one_is_no_averaging():
 
 
 def test_gamma_and_beta_one_is_the_stochastic_extragradient_step():
-    def reference(x, z, eta=0.3):
-        hint = split(jnp.array(x) - eta * join(grad_fn(split(jnp.array(x)), z)))
-        return x - eta * join(grad_fn(hint, z))
-
+    gradient = jax.jit(grad_fn)
+    step = lambda x, z: 0.3 * join(gradient(split(jnp.array(x)), z))
     # With γ = 1, x_t = w_t and x̂_t = y_{t-1}; y takes the step with the gradient found at w.
     y, expected = X1, []
     for z in ZS:
-        expected.append(y - 0.3 * join(grad_fn(split(jnp.array(y)), z)))
-        y = reference(y, z)
+        expected.append(y - step(y, z))
+        y = y - step(expected[-1], z)
     points, state = trajectory(mu2_extra_sgd(0.3, NO_MOMENTUM, weighted_steps=False))
     np.testing.assert_allclose(points, np.array(expected), rtol=0, atol=1e-13)
     np.testing.assert_allclose(join(state.y), y, rtol=0, atol=1e-13)
@@ -102,10 +100,9 @@ def test_x_is_the_alpha_weighted_mean_of_w(offset):
     params = split(jnp.array(X1))
     state = tx.init(params)
     ws = [X1]
+    step = jitted_step(tx)
     for z in jnp.array(ZS):
-        grads = grad_fn(params, z)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
-        params = optax.apply_updates(params, updates)
+        params, state = step(params, state, z)
         ws.append(join(state.w))
     alpha = np.arange(1, len(ws) + 1) + offset
     np.testing.assert_allclose(join(params), alpha @ np.array(ws) / alpha.sum(), rtol=1e-13)
@@ -187,9 +184,10 @@ def test_a_projected_optimizer_projects_params():
     assert np.linalg.norm(points[:, :4], axis=-1).max() <= 0.2 * (1 + 1e-12)
     assert np.abs(points[:, 4]).max() <= 0.2 * (1 + 1e-12)
     x, expected = X1, []
+    gradient, project = jax.jit(grad_fn), jax.jit(projection)
     for z in ZS:
-        step = split(jnp.array(x - 0.5 * join(grad_fn(split(jnp.array(x)), z))))
-        x = join(projection(step))
+        step = split(jnp.array(x - 0.5 * join(gradient(split(jnp.array(x)), z))))
+        x = join(project(step))
         expected.append(x)
     np.testing.assert_allclose(points, np.array(expected), rtol=0, atol=1e-14)
 
@@ -230,10 +228,8 @@ def test_the_optimizer_with_nothing_to_choose_is_its_composition():
 
 def test_a_distance_that_stays_the_first_is_a_rate_of_one_over_root_t():
     """Steps back and forth lead nowhere: ρ is constant, and so are directions of size one."""
-    tx, params = distance_rate(optax.identity()), jnp.ones(3)
-    state = tx.init(params)
-    for t in range(100):
-        updates, state = tx.update((-1.0) ** t * jnp.ones(3), state, params)
-        params = optax.apply_updates(params, updates)
+    tx = distance_rate(optax.identity())
+    back_and_forth = (-1.0) ** jnp.arange(100)[:, None] * jnp.ones(3)
+    _, state = run(tx, jnp.ones(3), back_and_forth, lambda params, grads: grads)
     np.testing.assert_allclose(state.reach, 0.1, rtol=1e-6)
     np.testing.assert_allclose(mu2_optax.found_rate(state), np.sqrt(7) / 3 * 0.1 / 10, rtol=1e-5)

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_import_flax():
     check = "import sys, mu2_optax; assert 'flax' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], check=True, timeout=300)

@@ -57,8 +57,9 @@ def test_evaluations_at_the_same_point_are_equal_under_dropout():
 
 def test_only_the_evaluation_at_params_updates_the_statistics():
     state = make_state(EXTRA)
+    evaluate = jax.jit(lambda state, batch: make_loss(state)(state.params, batch))
     for batch in batches(3):
-        _, (_, expected) = make_loss(state)(state.params, batch)
+        _, (_, expected) = evaluate(state, batch)
         state, _ = jax.jit(train_step)(state, batch)
         assert_close(state.batch_stats, expected, 1e-6)  # jit fuses the reductions differently
 
@@ -346,7 +347,7 @@ def test_a_loss_without_a_batch_among_its_arguments_has_no_share():
     loss = make_loss(state)
     evaluate = mu2_optax.value_and_grad(lambda params: loss(params, batch), has_aux=True, part=0.5)
     with pytest.raises(ValueError, match=r"got arrays of shapes \[\]; pass a function"):
-        evaluate(state.params)
+        jax.eval_shape(evaluate, state.params)
 
 
 def auto_step(state, batch):
@@ -371,7 +372,8 @@ def test_the_state_at_the_average_is_recalibrated_there(kind):
     forward = lambda variables, batch: apply(variables, batch["image"], mutable=["batch_stats"])
     variables = {"params": average.params, "batch_stats": average.batch_stats}
     statistics = mu2_linen.recalibrate(forward, variables, data)["norm"]
-    seen = [by_hand(average.params, batch["image"])[1] for batch in data]
+    by_hand_jitted = jax.jit(by_hand)
+    seen = [by_hand_jitted(average.params, batch["image"])[1] for batch in data]
     mean, var = (np.mean(each, axis=0) for each in zip(*seen, strict=True))
     np.testing.assert_allclose(statistics["mean"], mean, atol=1e-5)
     np.testing.assert_allclose(statistics["var"], var, atol=1e-5)

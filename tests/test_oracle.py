@@ -86,12 +86,18 @@ RUNS = [
 
 
 # Rounding is a matter of the algorithm and its weights: float32 with the projection is enough.
-IN_FLOAT32 = [run for run in RUNS if run[2:] == (False, True)]
+# The fast tests have all weights with `mu2_sgd`.
+IN_FLOAT32 = [
+    pytest.param(*run, "float32", 1e-4, marks=[] if run[0] == "mu2_sgd" else pytest.mark.slow)
+    for run in RUNS
+    if run[2:] == (False, True)
+]
 
 
+@pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize(
     ("algorithm", "preset", "weighted", "projected", "dtype", "tolerance"),
-    [(*run, "float64", 1e-12) for run in RUNS] + [(*run, "float32", 1e-4) for run in IN_FLOAT32],
+    [(*run, "float64", 1e-12) for run in RUNS] + IN_FLOAT32,
 )
 def test_each_optimizer_follows_its_oracle(
     algorithm, preset, weighted, projected, dtype, tolerance

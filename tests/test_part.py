@@ -67,9 +67,14 @@ def oracle(algorithm, preset, projected):
     return in_numpy(numpy_mean_grad, X1, BATCHES, 0.5, weights, proj, False, part=first)
 
 
+@pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize(
     ("projected", "dtype", "tolerance"),
-    [(False, "float64", 1e-12), (True, "float64", 1e-12), (True, "float32", 1e-4)],
+    [
+        (False, "float64", 1e-12),
+        (True, "float64", 1e-12),
+        pytest.param(True, "float32", 1e-4, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

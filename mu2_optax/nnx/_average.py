@@ -40,8 +40,11 @@ def eval_model(model: nnx.M, optimizer: nnx.Optimizer[nnx.M]) -> nnx.M:
       >>> optimizer = nnx.Optimizer(model, mu2_optax.mu2_auto(), wrt=nnx.Param)
       >>> def loss_fn(model):
       ...     return jnp.mean((model(jnp.eye(2)) - 1) ** 2)
+      >>> @nnx.jit
+      ... def train_step(model, optimizer):
+      ...     optimizer.update(model, nnx.grad(loss_fn)(model))
       >>> for _ in range(100):
-      ...     _ = optimizer.update(model, nnx.grad(loss_fn)(model))
+      ...     train_step(model, optimizer)
       >>> bool(loss_fn(mu2_optax.nnx.eval_model(model, optimizer)) < 1e-3)
       True
     """
