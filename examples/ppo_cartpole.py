@@ -7,8 +7,8 @@ Needs the extra ``rl`` (gymnax). Measured on one core of a busy x86-64 CPU, no G
 (worst) of 8 seeds after 200,000 steps of the environment each, of at most 500:
 
                                while training     params       kept policy
-    mu2_auto()                 469 (398)          500 (500)    500 (500)
-    clipped mu2_auto()         483 (383)          500 (500)    500 (500)
+    mu2_auto()                 476 (393)          500 (500)    500 (500)
+    clipped mu2_auto()         490 (444)          500 (500)    500 (500)
     clipped adam, 2.5e-4 to 0  375 (241)          477 (382)    477 (382)
     adam(1e-3)                 452 (404)          500 (500)    500 (500)
 
