@@ -134,7 +134,7 @@ def _check_the_params_are_its_own(state: Any) -> None:
 def found_rate(state: OptState) -> jax.Array:
     r"""The learning rate that an optimizer has found: η of its last step, for logging.
 
-    .. math:: \eta_t = \rho_t^2 / \sqrt{2\,G_t}
+    .. math:: \eta_t = \tfrac{\sqrt 7}{3}\,\rho_t^2 / \sqrt{G_t}
 
     Args:
       state: The state of :func:`mu2_auto` or of another optimizer with a :func:`distance_rate`, by
@@ -148,8 +148,8 @@ def found_rate(state: OptState) -> jax.Array:
       >>> tx = mu2_optax.mu2_auto()
       >>> params = jnp.ones(2)
       >>> _, state = tx.update(params, tx.init(params), params)
-      >>> round(float(mu2_optax.found_rate(state)), 4)  # a tenth of the params' size, over √2
-      0.0707
+      >>> round(float(mu2_optax.found_rate(state)), 4)  # a tenth of the params' size, times √7/3
+      0.0882
     """
     held = find(
         state,

@@ -433,7 +433,8 @@ def test_ppo_of_purejaxrl_inside_scan_and_vmap(clip):
 def test_the_average_is_the_weighted_mean_of_the_iterates():
     iterates = [START]
     params, state = plain(every=lambda params, state: iterates.append(state.w))
-    weights = np.arange(1, len(iterates) + 1)
+    t = np.arange(1, len(iterates) + 1)
+    weights = t * (t + 1)
     mean = jax.tree.map(lambda *w: np.average(np.stack(w), axis=0, weights=weights), *iterates)
     assert_same(eval_params(state, params), mean, atol=1e-5)
     assert apart(params, mean) > 1e-3
