@@ -78,6 +78,7 @@ def threads():
         yield executor
 
 
+@pytest.mark.slow
 def test_processes_give_the_bits_of_a_local_run(pool):
     train, way = make_logistic(), {"strategy": "vmap", "chunk_size": 4}
     here = quiet(train, RATES, 3, **way)
@@ -109,6 +110,7 @@ def test_no_more_calls_are_in_flight_than_keep_the_workers_busy():
     assert executor.most <= 1024
 
 
+@pytest.mark.slow
 def test_an_ordinary_function_runs_on_workers_too(pool):
     def train(learning_rate, key):
         assert isinstance(learning_rate, float)
@@ -121,6 +123,7 @@ def test_an_ordinary_function_runs_on_workers_too(pool):
     assert_same_bits(here, there)
 
 
+@pytest.mark.slow
 def test_each_worker_gets_the_data_once_and_compiles_once(tmp_path, pool):
     log = tmp_path / "log"
     data = Noted(log, np.random.default_rng(0).normal(size=(1000, 20)))  # more than goes with calls
@@ -135,6 +138,7 @@ def test_each_worker_gets_the_data_once_and_compiles_once(tmp_path, pool):
     assert sorted(lines) == sorted(f"{what} {p}" for p in processes for what in ("data", "trace"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("train", "strategy"), [(failing, "loop"), (failing_in_python, "python")])
 def test_a_cell_that_fails_on_a_worker_is_named(train, strategy, pool):
     with pytest.warns(UserWarning, match=r"the cell learning_rate=1, seed=0 failed: .*no luck"):
@@ -143,6 +147,7 @@ def test_a_cell_that_fails_on_a_worker_is_named(train, strategy, pool):
     np.testing.assert_allclose(result.metrics["loss"][:, 0], [0.01, 0.1, np.nan, 10], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_error_of_a_call_says_which_cells_and_where(pool):
     with pytest.raises(Exception, match="no luck") as caught:
         quiet(failing, RATES, 1, strategy="vmap", chunk_size=2, executor=pool)
@@ -155,6 +160,7 @@ def test_the_error_of_a_call_says_which_cells_and_where(pool):
     assert "while running the cell learning_rate=1, seed=0" in caught.value.__notes__
 
 
+@pytest.mark.slow
 def test_settings_of_jax_hold_on_workers_too(pool):
     train = lambda learning_rate, key: {"loss": learning_rate * jax.random.uniform(key)}
     with jax.enable_x64(True):
@@ -164,6 +170,7 @@ def test_settings_of_jax_hold_on_workers_too(pool):
     assert_same_bits(here, there)
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_program_is_refused(pool):
     train = lambda learning_rate, key: {"loss": learning_rate * os.getpid()}
     with pytest.raises(RuntimeError, match="must be the same program on client and worker"):
