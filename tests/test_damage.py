@@ -168,7 +168,7 @@ def test_a_bit_that_orbax_does_not_notice_is_found(tmp_path):
 # What a sweep sends to the workers of an executor and gets from them, as SECURITY.md says.
 TO_AND_FROM_WORKERS = {
     ROOT / "mu2_optax" / "sweep" / name
-    for name in ("_remote/executor.py", "_remote/worker.py", "_command/places.py")
+    for name in ("_remote/executor.py", "_remote/worker.py", "_command/names.py")
 }
 UNSAFE = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 

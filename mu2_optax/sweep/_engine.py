@@ -23,20 +23,20 @@ from mu2_optax.sweep._environment import (
 )
 from mu2_optax.sweep._grid import Grid, Rates, make_grid
 from mu2_optax.sweep._remote.executor import on_executor
-from mu2_optax.sweep._results.outcomes import Outcomes, in_a_line
+from mu2_optax.sweep._results.outcomes import Outcomes, check_context, in_a_line
 from mu2_optax.sweep._results.result import SweepResult
 from mu2_optax.sweep._run.layout import (
     Block,
     Strategy,
     block_ranges,
     cells_of,
+    check_options,
     choose_layout,
     cover,
     describe_block,
     explain_out_of_memory,
     is_out_of_memory,
 )
-from mu2_optax.sweep._run.options import check_context, check_options
 from mu2_optax.sweep._run.programs import Program, make_program
 from mu2_optax.sweep._run.progress import Progress
 from mu2_optax.sweep._run.threads import Runner, in_this_process, run_blocks

@@ -2,11 +2,11 @@
 
 A label's colour depends on the label alone. So do its dashes and its marker, unless another line of
 the same picture has that colour: then it gets the next ones, so that no two lines look alike.
-Nothing here needs Matplotlib.
+Nothing here needs Matplotlib. On a page, a line's look is a class of the style sheet.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -30,6 +30,7 @@ class Style:
     hollow: bool = False
 
 
+_WIDTH = 2.0  # of a line on a page, in pixels
 # Each on light and on dark. The first seven on light are Okabe and Ito's, which people with any
 # colour vision can tell apart; all others are chosen to be as far apart as possible.
 COLORS = (
@@ -109,6 +110,52 @@ def of_two_runs(labels: Sequence[str]) -> tuple[dict[str, Style], dict[str, Styl
     first = {label: replace(style, dash=()) for label, style in styles(labels).items()}
     second = {label: replace(s, dash=DASHES[1], hollow=True) for label, s in first.items()}
     return first, second
+
+
+@dataclass(frozen=True)
+class Look:
+    """The look of one line.
+
+    Attributes:
+      name: Its class in the style sheet.
+      style: Its colours, dashes and marker.
+    """
+
+    name: str
+    style: Style
+
+    @property
+    def marker(self) -> str:
+        """The path of its marker, around (0, 0)."""
+        return MARKERS[self.style.marker][1]
+
+    def key(self) -> str:
+        """A sample of the line, to stand before its name."""
+        return (
+            f'<svg class="key {self.name}" width="34" height="10" aria-hidden="true">'
+            '<path class="stroke" d="M0 5h34"/>'
+            f'<path class="dot" transform="translate(17 5)" d="{self.marker}"/></svg>'
+        )
+
+
+Looks = Mapping[str, Look]
+
+
+def make_looks(styles: Mapping[str, Style]) -> Looks:
+    """The looks of a page's lines, by label."""
+    return {label: Look(f"s{i}", style) for i, (label, style) in enumerate(styles.items())}
+
+
+def style_sheet(looks: Iterable[Look]) -> str:
+    """The classes of the looks, on a light and on a dark background."""
+    light = dark = ""
+    for look in looks:
+        dash = " ".join(f"{length * _WIDTH:g}" for length in look.style.dash) or "none"
+        light += f".{look.name}{{--c:{look.style.color};--dash:{dash}}}"
+        if look.style.hollow:
+            light += f".{look.name} .dot{{fill:var(--ground);stroke:var(--c)}}"
+        dark += f".{look.name}{{--c:{look.style.on_dark}}}"
+    return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"
 
 
 def _place(label: str) -> tuple[int, int]:

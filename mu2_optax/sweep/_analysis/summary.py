@@ -42,6 +42,7 @@ class Row:
         and it has no measures.
       untouched: The index, among the table's rates, of the rate that was published as the default;
         None if there is none. If ``flat``, any index.
+      tuned: The index of the best rate among those of the table; None if no mean is finite.
       plateau: The plateau near the table's best; None while cells are missing, or if a rate is 0.
       stable: The rates near the row's own best; None likewise.
       sensitivity: The mean loss above the row's own best; None likewise, or if the metric before
@@ -55,6 +56,7 @@ class Row:
     there: npt.NDArray[np.bool_]
     flat: bool
     untouched: int | None
+    tuned: int | None
     plateau: PlateauWidth | None
     stable: StabilityRange | None
     sensitivity: LearningRateSensitivity | None
@@ -69,18 +71,14 @@ class Row:
             )
         ]
 
-    def tuned(self, mode: Mode) -> int | None:
-        """The index of the best rate among those of the table; None if no mean is finite."""
-        losses = np.where(np.isfinite(self.means), self.means, np.inf if mode == "min" else -np.inf)
-        best = int(losses.argmin() if mode == "min" else losses.argmax())
-        return best if np.isfinite(losses[best]) else None
-
 
 @dataclass(frozen=True, eq=False)
 class Summary:
     """All rows, and what they are measured against.
 
     Attributes:
+      metric: The metric's name.
+      mode: Whether low (``"min"``) or high (``"max"``) is better.
       rates: The learning rates of the table, in order.
       rows: A row per label.
       best: The best mean in the table; NaN if there is none.
@@ -89,6 +87,8 @@ class Summary:
       widest: The labels with the widest plateau; none if no plateau has a width.
     """
 
+    metric: str
+    mode: Mode
     rates: Array
     rows: dict[str, Row]
     best: float
@@ -100,6 +100,17 @@ class Summary:
     def reach(self) -> str:
         """The tolerance as text."""
         return rate_text(float(f"{self.tolerance:.2g}"))
+
+    @property
+    def sign(self) -> float:
+        """What turns the metric's values into losses."""
+        return 1.0 if self.mode == "min" else -1.0
+
+    @property
+    def best_rates(self) -> dict[str, float]:
+        """The rate with the best mean, for each row that has one."""
+        tuned = {label: row.tuned for label, row in self.rows.items()}
+        return {label: float(self.rates[i]) for label, i in tuned.items() if i is not None}
 
     @property
     def measured(self) -> bool:
@@ -157,13 +168,13 @@ def summarize(
             stopped[rates == rate] = steps
         untouched = 0 if flat else _place(rates, result.info.get("untouched"))
         rows[label] = Row(
-            everywhere, finished, failed, stopped, there, flat, untouched,
+            everywhere, finished, failed, stopped, there, flat, untouched, _best(everywhere, mode),
             plateau, stable, sensitivity,
         )  # fmt: skip
     widths = {label: round(row.plateau.value, 6) for label, row in rows.items() if row.plateau}
     top = max(widths.values(), default=0.0)
     widest = tuple(label for label, width in widths.items() if width == top > 0)
-    return Summary(rates, rows, best, tolerance, rule, widest)
+    return Summary(metric, mode, rates, rows, best, tolerance, rule, widest)
 
 
 def number_text(value: float, finished: bool = True) -> str:
@@ -226,6 +237,12 @@ def _optimum(mode: Mode, best: float) -> float | None:
     if mode == "min":
         return None if best >= 0 else best
     return None if best <= 1 else best
+
+
+def _best(means: Array, mode: Mode) -> int | None:
+    """The index of the best mean; None if none is finite."""
+    losses = np.where(np.isfinite(means), means if mode == "min" else -means, np.inf)
+    return int(losses.argmin()) if np.isfinite(losses).any() else None
 
 
 def _place(rates: Array, rate: float | None) -> int | None:

@@ -33,7 +33,7 @@ def text_table(
       The text.
     """
     summary = summarize(results, metric, mode, initial, tolerance)
-    rows = {label: _cells(row, summary, mode) for label, row in summary.rows.items()}
+    rows = {label: _cells(row, summary) for label, row in summary.rows.items()}
     swept = not all(row.flat for row in summary.rows.values())
     known = any(row.untouched is not None for row in summary.rows.values())
     header = ["untouched", "tuned", *map(rate_text, summary.rates), "plateau"]
@@ -60,15 +60,14 @@ def text_table(
     if swept:
         within = f"within {summary.reach} of the table's best{rule}"
         lines.append(f"plateau: decades of rates {within}{widest}.")
-    return "\n".join([*lines, *answer(summary, mode)])
+    return "\n".join([*lines, *answer(summary)])
 
 
-def answer(summary: Summary, mode: Mode) -> list[str]:
+def answer(summary: Summary) -> list[str]:
     """In a sentence: what optimizers with nothing to choose gave, and the best of the others.
 
     Args:
       summary: The table.
-      mode: Whether low (``"min"``) or high (``"max"``) is better.
 
     Returns:
       Its lines; none if every row has a learning rate, or none has.
@@ -76,11 +75,11 @@ def answer(summary: Summary, mode: Mode) -> list[str]:
     flat = {label: row for label, row in summary.rows.items() if row.flat}
     others = {label: row for label, row in summary.rows.items() if not row.flat}
     gave = [f"{label} {row.texts()[0]}" for label, row in flat.items()]
-    tuned = _best({label: (row, row.tuned(mode)) for label, row in others.items()}, mode)
+    tuned = _best({label: (row, row.tuned) for label, row in others.items()}, summary.sign)
     if not gave or tuned is None:
         return []
     text = f"Nothing chosen: {', '.join(gave)}. "
-    untouched = _best({label: (row, row.untouched) for label, row in others.items()}, mode)
+    untouched = _best({label: (row, row.untouched) for label, row in others.items()}, summary.sign)
     if untouched is not None:
         label, place = untouched
         text += f"Best of the others untouched: {label} {others[label].texts()[place]}; tuned: "
@@ -91,9 +90,8 @@ def answer(summary: Summary, mode: Mode) -> list[str]:
     return textwrap.wrap(f"{text}{label} {others[label].texts()[place]}, at {rate}.", 100)
 
 
-def _best(places: Mapping[str, tuple[Row, int | None]], mode: Mode) -> tuple[str, int] | None:
+def _best(places: Mapping[str, tuple[Row, int | None]], sign: float) -> tuple[str, int] | None:
     """The label and the place with the best mean; None if there is none."""
-    sign = 1 if mode == "min" else -1
     found = [
         (sign * row.means[place], label, place)
         for label, (row, place) in places.items()
@@ -102,12 +100,12 @@ def _best(places: Mapping[str, tuple[Row, int | None]], mode: Mode) -> tuple[str
     return min(found)[1:] if found else None
 
 
-def _cells(row: Row, summary: Summary, mode: Mode) -> list[str]:
+def _cells(row: Row, summary: Summary) -> list[str]:
     values = row.texts()
     untouched = "--" if row.untouched is None else values[row.untouched]
     if row.flat:
         return [untouched, _NOTHING, *[""] * len(values), ""]
-    best = row.tuned(mode)
+    best = row.tuned
     tuned = "--" if best is None else f"{values[best]} at {rate_text(summary.rates[best])}"
     plateau = "--" if row.plateau is None else f"{row.plateau.value:.1f}"
     return [untouched, tuned, *values, plateau]

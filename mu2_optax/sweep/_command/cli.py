@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -18,22 +19,25 @@ from mu2_optax.sweep import (
     SweepInterrupted,
     SweepResult,
     halving,
+    load_results,
     plot_sweep,
     save_results,
     sweep,
+    write_comparison,
     write_report,
 )
+from mu2_optax.sweep._analysis.metrics import shared_metrics
 from mu2_optax.sweep._analysis.text import text_table
-from mu2_optax.sweep._command.comparison import compare
-from mu2_optax.sweep._command.options import build_parser, listing
-from mu2_optax.sweep._command.origin import with_origin
-from mu2_optax.sweep._command.parsing import UsageError, with_signs
-from mu2_optax.sweep._command.places import open_executor
+from mu2_optax.sweep._command.names import UsageError, open_executor
+from mu2_optax.sweep._command.options import build_parser, listing, with_signs
 from mu2_optax.sweep._command.plan import MODES, Plan, Row, choose_metric, make_plan
 from mu2_optax.sweep._command.tasks import INITIAL, TASKS
 from mu2_optax.sweep._grid import LEARNING_RATE
 from mu2_optax.sweep._results.journal import JournalError
 from mu2_optax.sweep._results.outcomes import in_a_line
+
+_COMPARISON = "mu2-sweep-compare.html"
+_COMPARED = {"compare", "metric", "better", "tolerance", "out", "quiet", "command"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         if options.compare:
-            _say(compare(options, parser.parse_args([])))
+            _say(_compare(options, parser.parse_args([])))
             return 0
         with ExitStack() as stack:
             return _run(options, stack)
@@ -121,8 +125,8 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
             continue
         if not options.quiet:
             print(f"{label} done, {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    for label, result in results.items():  # for tables and pictures
-        result.info["untouched"] = plan.rows[label].untouched
+    for label, result in results.items():
+        result.info.update(plan.rows[label].info, command=options.command)
     if any(result.metrics for result in results.values()):
         _write(results, plan, options)
     if stopped:
@@ -158,9 +162,7 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     """Writes the files, prints the table."""
     known = next(result.metrics for result in results.values() if result.metrics)
     metric, mode = choose_metric(options.metric, options.better, known)
-    built_in = plan.name in TASKS
-    initial = INITIAL.get(metric) if built_in else None
-    results = with_origin(results, options.command, options.ball, plan.steps, built_in=built_in)
+    initial = INITIAL.get(metric) if plan.name in TASKS else None
     save_results(results, plan.folder / "results.json")
     save_results(results, plan.folder / "results.csv")
     plot_sweep(results, metric, plan.folder / "sweep.png", mode=mode, title=plan.name)
@@ -184,6 +186,74 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
         f"In {plan.folder}:\n"
         "report.html (open it in a browser), sweep.png, results.json, results.csv"
     )
+
+
+def _compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
+    """Writes a page about two finished runs, and returns what to print.
+
+    Args:
+      options: The options.
+      defaults: The options of a command line that gives none.
+
+    Raises:
+      UsageError: If a folder holds no results, the runs have no metric in common, or an option is
+        given that does not apply.
+    """
+    for name, value in vars(options).items():
+        if name not in _COMPARED and value != getattr(defaults, name):
+            given = "MODULE:FUNCTION" if name == "function" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"--compare reads finished runs, so {given} does not apply.")
+    runs = [_load(folder) for folder in options.compare]
+    known = [shared_metrics(run) for run in runs]
+    shared = [name for name in known[0] if name in known[1]]
+    if not shared or (options.metric and options.metric not in shared):
+        wanted = f"the metric {options.metric!r}" if options.metric else "no metric"
+        verb = "is not in both runs" if options.metric else "is in both runs"
+        listed = "; ".join(
+            f"{folder} has {', '.join(own) or 'none'}"
+            for folder, own in zip(options.compare, known, strict=True)
+        )
+        raise UsageError(f"{wanted} {verb}: {listed}.")
+    metric, mode = choose_metric(options.metric, options.better, shared)
+    initial = INITIAL.get(metric)
+    if any(result.metrics and initial not in result.metrics for r in runs for result in r.values()):
+        initial = None
+    page = Path(options.out or ".") / _COMPARISON
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out must name a folder, got {options.out} ({error}).") from error
+    a, b = options.compare
+    write_comparison(
+        runs[0],
+        runs[1],
+        metric,
+        page,
+        names=(a, b),
+        mode=mode,
+        title=f"mu2-sweep: {Path(a).name} and {Path(b).name}",
+        initial=initial,
+        tolerance=options.tolerance,
+    )
+    tables = [text_table(run, metric, mode, initial, options.tolerance) for run in runs]
+    listed = "".join(f"{f}:\n{t}\n\n" for f, t in zip((a, b), tables, strict=True))
+    return f"{listed}The differences are in {page} (open it in a browser)."
+
+
+def _load(folder: str) -> dict[str, SweepResult]:
+    file = Path(folder) / "results.json"
+    if not file.is_file():
+        raise UsageError(
+            f"--compare needs two folders of finished runs, and {folder} holds no results.json; "
+            "name folders that were the --out of a run."
+        )
+    try:
+        results = load_results(file)
+    except (OSError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    if not any(result.metrics for result in results.values()):
+        raise UsageError(f"--compare needs finished cells, and {file} has none; --resume that run.")
+    return results
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,7 @@
-"""The optimizers that the command line knows, all called in the same way."""
+"""The optimizers that the command line knows, all called in the same way.
+
+Each also has the line of Python that makes it, which the report shows.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +25,7 @@ from mu2_optax import (
 )
 
 Projection = Callable[[Any], Any]
-WARMUP = 0.05  # of the steps, where there is a warm-up
+_WARMUP = 0.05  # of the steps, where there is a warm-up
 
 
 class Setting(NamedTuple):
@@ -49,6 +52,8 @@ class Contender:
     Attributes:
       summary: What it is, in a line.
       make: A function of (learning rate, setting) that returns the transform.
+      python: The call that makes it, with ``{learning_rate}`` where the rate goes;
+        `python_template` fills in the rest.
       untouched: The rate that was published as its default; None if there is none.
       has_rate: Whether there is a learning rate to choose.
       needs_steps: Whether it must be told how long the run will be.
@@ -57,6 +62,7 @@ class Contender:
 
     summary: str
     make: Factory
+    python: str
     untouched: float | None = None
     has_rate: bool = True
     needs_steps: bool = False
@@ -90,15 +96,20 @@ def _momentum_sgd(learning_rate: Any) -> optax.GradientTransformation:
 def _adamw_cosine(learning_rate: Any, setting: Setting) -> optax.GradientTransformation:
     """AdamW with a linear warm-up and half a cosine down to zero."""
     assert setting.steps is not None  # `needs_steps`
-    warmup = round(WARMUP * setting.steps)
+    warmup = _warmup(setting.steps)
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, warmup, setting.steps)
     return _projected(optax.adamw(lambda count: learning_rate * shape(count + 1)), setting)
 
 
 def _schedule_free(learning_rate: Any, setting: Setting) -> optax.GradientTransformation:
     """Schedule-free AdamW, with its warm-up where the number of steps is known."""
-    warmup = None if setting.steps is None else max(1, round(WARMUP * setting.steps))
-    return contrib.schedule_free_adamw(learning_rate, warmup_steps=warmup)
+    return contrib.schedule_free_adamw(
+        learning_rate, warmup_steps=setting.steps and _warmup(setting.steps)
+    )
+
+
+def _warmup(steps: int) -> int:
+    return max(1, round(_WARMUP * steps))
 
 
 # The step of each is the learning rate itself, never multiplied by α, so that the rates of
@@ -107,57 +118,72 @@ OPTIMIZERS: dict[str, Contender] = {
     "mu2_auto": Contender(
         "nothing to choose: no learning rate, no schedule, no momenta",
         lambda lr, setting: mu2_auto(projection=setting.projection),
+        "mu2_optax.mu2_auto({projection})",
         has_rate=False,
     ),
     "mu2_auto_spectral": Contender(
         "the same with orthogonal steps along matrices, spectral=True",
         lambda lr, setting: mu2_auto(spectral=True),
+        "mu2_optax.mu2_auto(spectral=True)",
         has_rate=False,
         in_ball=False,
     ),
     "adamw_cosine": Contender(
         "AdamW with a warm-up over 5 % of the steps and cosine decay to 0",
         _adamw_cosine,
+        "optax.adamw(lambda count: {learning_rate} * "
+        "optax.warmup_cosine_decay_schedule(0.0, 1.0, {warmup}, {steps})(count + 1))",
         untouched=1e-3,
         needs_steps=True,
     ),
     "schedule_free_adamw": Contender(
         "schedule-free AdamW with a warm-up over 5 % of the steps, evaluated at its average",
         _schedule_free,
+        "optax.contrib.schedule_free_adamw({learning_rate}, warmup_steps={warmup})",
         untouched=2.5e-3,
         in_ball=False,
     ),
     "prodigy": Contender(
         "Prodigy: finds a rate, which is multiplied by that of the table",
         _baseline(contrib.prodigy),
+        "optax.contrib.prodigy({learning_rate})",
         untouched=1.0,
     ),
     "muon": Contender(
         "Muon: orthogonal steps for matrices, Adam for the rest",
         _baseline(contrib.muon),
+        "optax.contrib.muon({learning_rate})",
         untouched=0.02,
     ),
     "mu2_sgd": Contender(
         "μ²-SGD: corrected momentum and query averaging (2 gradients a step)",
         lambda lr, setting: mu2_sgd(lr, setting.momentum, projection=setting.projection),
+        "mu2_optax.mu2_sgd({learning_rate}, {momentum}, {projection})",
     ),
     "mu2_extra_sgd": Contender(
         "μ²-ExtraSGD: the accelerated form (3 gradients a step)",
         lambda lr, setting: mu2_extra_sgd(
             lr, setting.momentum, projection=setting.projection, weighted_steps=False
         ),
+        "mu2_optax.mu2_extra_sgd({learning_rate}, {momentum}, {projection}, weighted_steps=False)",
     ),
     "storm": Contender(
         "STORM: corrected momentum alone (2 gradients a step)",
         lambda lr, setting: storm(lr, setting.momentum.beta, projection=setting.projection),
+        "mu2_optax.storm({learning_rate}, {momentum}.beta, {projection})",
     ),
     "anytime_sgd": Contender(
         "Anytime-SGD: query averaging alone",
         lambda lr, setting: anytime_sgd(lr, setting.momentum, projection=setting.projection),
+        "mu2_optax.anytime_sgd({learning_rate}, {momentum}, {projection})",
     ),
-    "sgd": Contender("SGD", _baseline(optax.sgd)),
-    "momentum": Contender("SGD with momentum 0.9, dampening 0.9", _baseline(_momentum_sgd)),
-    "adam": Contender("Adam", _baseline(optax.adam), untouched=1e-3),
+    "sgd": Contender("SGD", _baseline(optax.sgd), "optax.sgd({learning_rate})"),
+    "momentum": Contender(
+        "SGD with momentum 0.9, dampening 0.9",
+        _baseline(_momentum_sgd),
+        "optax.chain(optax.ema(0.9, debias=False), optax.sgd({learning_rate}))",
+    ),
+    "adam": Contender("Adam", _baseline(optax.adam), "optax.adam({learning_rate})", untouched=1e-3),
 }
 
 PAPER = ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum", "adam")
@@ -197,3 +223,29 @@ def evaluated(state: Any, params: Any) -> Any:
     if any(isinstance(node, AnytimeState) for node in averages):
         return eval_params(state, params)
     return contrib.schedule_free_eval_params(averages[0], params) if averages else params
+
+
+def python_template(name: str, radius: float | None, steps: int | None) -> str:
+    """The call that makes one of the `OPTIMIZERS`, with ``{learning_rate}`` in it.
+
+    Args:
+      name: Its name.
+      radius: The radius of the ball that holds the params, or None.
+      steps: The number of steps, if it is known.
+
+    Examples:
+      >>> python_template("sgd", None, None), python_template("mu2_sgd", None, None)
+      ('optax.sgd({learning_rate})', 'mu2_optax.mu2_sgd({learning_rate})')
+    """
+    ball = "" if radius is None else f"mu2_optax.onto_l2_ball({radius!r})"
+    line = OPTIMIZERS[name].python
+    line = line.replace("{warmup}", str(steps and _warmup(steps))).replace("{steps}", str(steps))
+    if line.startswith("optax."):
+        return f"mu2_optax.projected({line}, {ball})" if ball else line
+    if ball:
+        line = line.replace("{projection}", f"projection={ball}")
+        return line.replace("{momentum}", "mu2_optax.linear_momentum()")
+    line = line.replace(", {projection}", "").replace("{projection}", "")
+    if name == "mu2_sgd":  # whose default they are
+        line = line.replace(", {momentum}", "")
+    return line.replace("{momentum}", "mu2_optax.fixed_momentum()")

@@ -1,14 +1,20 @@
-"""The options of ``mu2-sweep``, its help, and what ``--list`` prints."""
+"""The options of ``mu2-sweep``, their values, its help, and what ``--list`` prints."""
 
 import argparse
+import re
+from collections.abc import Sequence
+
+import numpy as np
 
 import mu2_optax
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS
-from mu2_optax.sweep._command.parsing import parse_count, parse_rates, parse_seeds, parse_tolerance
-from mu2_optax.sweep._command.plan import BALL_RATES, RATES
 from mu2_optax.sweep._command.tasks import METRICS, TASKS
 from mu2_optax.sweep._data import DATA_VARIABLE
 from mu2_optax.sweep._run.layout import STRATEGIES
+
+# The rates if none are given; the published defaults of the default optimizers are among them.
+RATES = "1e-4,1e-3,2.5e-3,0.01,0.1,1,10,100"
+BALL_RATES = "1e-4:1e4:log9"  # with --ball: those of the paper
 
 DESCRIPTION = """\
 Trains with each optimizer at each learning rate and seed, every sweep compiled once, and shows what
@@ -146,3 +152,101 @@ def listing() -> str:
     lines.append("metrics (of the built-in tasks):")
     lines += [f"  {name}" for name in METRICS]
     return "\n".join(lines)
+
+
+def parse_rates(text: str) -> list[float]:
+    """Learning rates from ``low:high:logN``, ``low:high:linN`` or a comma-separated list.
+
+    Args:
+      text: The value of ``--lrs``.
+
+    Returns:
+      The rates.
+
+    Examples:
+      >>> parse_rates("1e-2:1e2:log5")
+      [0.01, 0.1, 1.0, 10.0, 100.0]
+      >>> parse_rates("0.1, 3")
+      [0.1, 3.0]
+    """
+    try:
+        if ":" not in text:
+            rates = [float(part) for part in text.split(",")]
+        else:
+            low, high, spacing = text.split(":")
+            count = int(spacing[3:])
+            if spacing[:3] not in ("log", "lin") or count < 2:
+                raise ValueError
+            space = np.geomspace if spacing.startswith("log") else np.linspace
+            rates = [float(f"{rate:.12g}") for rate in space(float(low), float(high), count)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            "rates must look like 1e-4:1e4:log9, 0.1:1:lin10 or 0.01,0.1,1, and go from low to "
+            f"high in at least 2, got {text!r}"
+        ) from None
+    if not all(0 < rate < np.inf for rate in rates):
+        raise argparse.ArgumentTypeError(f"rates must be positive and finite, got {text!r}")
+    return rates
+
+
+def parse_seeds(text: str) -> int | list[int]:
+    """A number of seeds (``3``), or the seeds themselves (``0,1,7``; ``7,`` for one).
+
+    Examples:
+      >>> parse_seeds("3"), parse_seeds("0,7")
+      (3, [0, 7])
+    """
+    try:
+        if "," not in text:
+            return int(text)
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"seeds must be a number such as 3, or a list such as 0,1,7, got {text!r}"
+        ) from None
+
+
+def parse_count(text: str) -> int:
+    """A positive whole number.
+
+    Examples:
+      >>> parse_count("8")
+      8
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def parse_tolerance(text: str) -> float:
+    """A number that is finite and not negative.
+
+    Examples:
+      >>> parse_tolerance("0.05")
+      0.05
+    """
+    try:
+        tolerance = float(text)
+    except ValueError:
+        tolerance = -1.0
+    if not 0 <= tolerance < np.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text!r}")
+    return tolerance
+
+
+def with_signs(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with values such as ``-1,1`` bound to the options before them.
+
+    Otherwise ``argparse`` would take such a value for an option.
+
+    Examples:
+      >>> with_signs(["--lrs", "-1,1", "--quiet"])
+      ['--lrs=-1,1', '--quiet']
+    """
+    bound: list[str] = []
+    for argument in arguments:
+        if bound and re.fullmatch(r"--[a-z-]+", bound[-1]) and re.match(r"-[\d.]", argument):
+            bound[-1] += f"={argument}"
+        else:
+            bound.append(argument)
+    return bound

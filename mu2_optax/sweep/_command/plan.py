@@ -4,7 +4,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -17,16 +17,19 @@ import numpy.typing as npt
 
 from mu2_optax import fixed_momentum, linear_momentum, onto_l2_ball
 from mu2_optax.sweep._analysis.metrics import Mode, metric_mode
-from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS, Setting, make_optimizer
-from mu2_optax.sweep._command.parsing import UsageError, choose, import_train, parse_rates
-from mu2_optax.sweep._command.places import choose_folder
-from mu2_optax.sweep._command.tasks import METRICS, TASKS, make_train
+from mu2_optax.sweep._command.names import UsageError, choose, choose_folder, import_train
+from mu2_optax.sweep._command.optimizers import (
+    GROUPS,
+    OPTIMIZERS,
+    Setting,
+    make_optimizer,
+    python_template,
+)
+from mu2_optax.sweep._command.options import BALL_RATES, RATES, parse_rates
+from mu2_optax.sweep._command.tasks import METRICS, TASKS, curve_steps, make_train
 from mu2_optax.sweep._grid import LEARNING_RATE, make_grid
 from mu2_optax.sweep._run.tracing import check_precision
 
-# The rates if none are given; the published defaults of the default optimizers are among them.
-RATES = "1e-4,1e-3,2.5e-3,0.01,0.1,1,10,100"
-BALL_RATES = "1e-4:1e4:log9"  # with --ball: those of the paper
 MODES: dict[str | None, Mode] = {"high": "max", "low": "min"}  # by the value of --better
 Train = Callable[..., Any]
 
@@ -39,12 +42,14 @@ class Row:
       train: The function of a cell: of (learning_rate, key), or of ``key`` if there is no rate. If
         the plan has ``steps``, also of ``steps``.
       rates: Its learning rates by the axis's name; empty if it has none.
-      untouched: The rate that was published as its default, which is one of them; or None.
+      info: What tables and pages want to know of it: ``untouched``, the rate that was published as
+        its default, which is one of them; ``python``, the call that makes it, with
+        ``{learning_rate}`` where the rate goes; and ``curve_steps``, the steps of its curves.
     """
 
     train: Train
     rates: dict[str, npt.NDArray[np.float64]]
-    untouched: float | None = None
+    info: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,7 +174,10 @@ def _built_in_task(
     def train(optimizer: Any, key: Any, steps: int) -> Any:
         return make_train(replace(task, steps=steps), data)(optimizer, key)
 
-    return name, steps, _with_each_optimizer(options, train, steps, rates)
+    rows = _with_each_optimizer(options, train, steps, rates)
+    for row in rows.values():
+        row.info["curve_steps"] = curve_steps(steps)
+    return name, steps, rows
 
 
 def _with_each_optimizer(
@@ -195,7 +203,10 @@ def _with_each_optimizer(
     free = [name for name in names if not OPTIMIZERS[name].in_ball and options.ball is not None]
     if free:
         raise UsageError(f"{free[0]} cannot keep the params in a --ball; leave one of them out.")
-    return {name: _row(name, train, setting, rates) for name in names}
+    rows = {name: _row(name, train, setting, rates) for name in names}
+    for name, row in rows.items():
+        row.info["python"] = python_template(name, options.ball, steps)
+    return rows
 
 
 def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float64]) -> Row:
@@ -215,4 +226,4 @@ def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float6
             untouched = float(rates[same][0])
         else:
             rates = np.sort(np.append(rates, untouched))
-    return Row(run, {LEARNING_RATE: rates}, untouched)
+    return Row(run, {LEARNING_RATE: rates}, {"untouched": untouched})

@@ -15,8 +15,8 @@ from mu2_optax.sweep._analysis.metrics import (
     in_words,
     spans_decades,
 )
+from mu2_optax.sweep._analysis.styles import Look, Looks
 from mu2_optax.sweep._analysis.summary import rate_text
-from mu2_optax.sweep._report.looks import Look, Looks
 from mu2_optax.sweep._report.svg import Axis, Line, Point, chart, fitted_axis, tick_text
 from mu2_optax.sweep._results.result import SweepResult
 

@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 
 from mu2_optax.sweep._analysis.metrics import Mode, in_words, metric_mode, shared_metrics
-from mu2_optax.sweep._analysis.styles import of_two_runs
+from mu2_optax.sweep._analysis.styles import make_looks, of_two_runs
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
-from mu2_optax.sweep._report.figures import curves, rates_figure
-from mu2_optax.sweep._report.history import run_facts
-from mu2_optax.sweep._report.looks import make_looks
+from mu2_optax.sweep._report.figures import curves, main_figure
 from mu2_optax.sweep._report.page import checked, document
-from mu2_optax.sweep._report.settings import best_settings, best_values
-from mu2_optax.sweep._report.tables import count, wide_table
+from mu2_optax.sweep._report.tables import best_settings, count, run_facts, wide_table
 from mu2_optax.sweep._results.disk import write_atomically
 from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
@@ -75,7 +72,6 @@ def write_comparison(
             raise ValueError(
                 f"`metric` must be one that both runs have, got {metric!r}; `{which}` has {known}."
             )
-    way = metric_mode(metric, mode)
     both = checked(
         {_named(label, run): result for run in (0, 1) for label, result in runs[run].items()}
     )
@@ -86,14 +82,14 @@ def write_comparison(
     looks = make_looks(
         {_named(label, run): styles[run][label] for label in labels for run in (0, 1)}
     )
-    summary = summarize(both, metric, way, initial, tolerance)
+    summary = summarize(both, metric, metric_mode(metric, mode), initial, tolerance)
     body = [
-        _header(runs, metric, way, summary, names, title or "Two sweeps"),
-        rates_figure(both, looks, metric, way, summary),
-        _differences(labels, metric, way, summary),
+        _header(runs, summary, names, title or "Two sweeps"),
+        main_figure(both, looks, summary),
+        _differences(labels, summary),
         _circumstances(runs),
-        best_settings(both, looks, metric, way, summary),
-        *curves(both, looks, metric, way, summary),
+        best_settings(both, looks, summary),
+        *curves(both, looks, summary),
     ]
     page = document(title or "Two sweeps", "\n".join(part for part in body if part), looks)
     write_atomically(path, page)
@@ -103,17 +99,14 @@ def _named(label: str, run: int) -> str:
     return f"{label or 'sweep'} · {'AB'[run]}"
 
 
-def _header(
-    runs: Runs, metric: str, mode: Mode, summary: Summary, names: tuple[str, str], title: str
-) -> str:
-    best = best_values(summary, mode)
-    sign = 1.0 if mode == "min" else -1.0
+def _header(runs: Runs, summary: Summary, names: tuple[str, str], title: str) -> str:
     shared = [label for label in runs[0] if label in runs[1]]
-    pairs = [[best.get(_named(label, run)) for run in (0, 1)] for label in shared]
-    gains = [sign * (a - b) for a, b in pairs if a is not None and b is not None]
+    pairs = [[_best(summary, _named(label, run)) for run in (0, 1)] for label in shared]
+    gains = [summary.sign * (a - b) for a, b in pairs if isfinite(a - b)]
     judged = [sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)]
+    name = escape(in_words(summary.metric))
     told = (
-        f"{count(len(shared), 'optimizer')} in both runs. By the best {escape(in_words(metric))}, "
+        f"{count(len(shared), 'optimizer')} in both runs. By the best {name}, "
         f"B is ahead with {judged[0]}, behind with {judged[1]}, and the same with "
         f"{len(gains) - sum(judged)}."
         if shared
@@ -126,39 +119,44 @@ def _header(
     return f'<header><h1>{escape(title)}</h1>{lines}<p class="headline">{told}</p></header>'
 
 
-def _differences(labels: list[str], metric: str, mode: Mode, summary: Summary) -> str:
+def _best(summary: Summary, label: str) -> float:
+    """The best mean of a row; NaN if there is none."""
+    row = summary.rows.get(label)
+    return float(row.means[row.tuned]) if row and row.tuned is not None else np.nan
+
+
+def _differences(labels: list[str], summary: Summary) -> str:
     """The best value, the best rate and the plateau of each label in both runs."""
-    best = best_values(summary, mode)
-    sign = 1.0 if mode == "min" else -1.0
-    rows = []
+    name, rows = escape(in_words(summary.metric)), []
     for label in labels:
         pair = [summary.rows.get(_named(label, run)) for run in (0, 1)]
-        values = [best.get(_named(label, run), np.nan) for run in (0, 1)]
-        places = [None if row is None else row.tuned(mode) for row in pair]
-        rates = [
-            "none" if row and row.flat else "--" if i is None else rate_text(summary.rates[i])
-            for row, i in zip(pair, places, strict=True)
-        ]
+        values = [_best(summary, _named(label, run)) for run in (0, 1)]
+        rates = [_best_rate(summary, _named(label, run)) for run in (0, 1)]
         widths = [row.plateau.value if row and row.plateau else np.nan for row in pair]
         cells = [
             *(f"<td>{_text(value)}</td>" for value in values),
-            _change(values[1] - values[0], -sign, number_text),
+            _change(values[1] - values[0], -summary.sign, number_text),
             f"<td>{rates[0]}</td>",
             f'<td class="{"near" if _moved(*rates) else ""}">{rates[1]}</td>',
             *(f"<td>{_text(width, '{:.1f}'.format)}</td>" for width in widths),
             _change(widths[1] - widths[0], 1.0, "{:.1f}".format),
         ]
-        rows.append((f'<tr><th scope="row">{escape(label or in_words(metric))}</th>', cells))
+        rows.append((f'<tr><th scope="row">{escape(label) or name}</th>', cells))
     rule = f" ({summary.rule})" if summary.rule else ""
     return (
         f"<h2>What is different</h2>{wide_table(_COLUMNS, rows)}"
-        f'<p class="facts">Best {escape(in_words(metric))}, mean over seeds, and the learning rate '
+        f'<p class="facts">Best {name}, mean over seeds, and the learning rate '
         "that gives it; the plateau in decades of learning rates within "
         f"{summary.reach} of the best of both runs{rule}. "
         '<span class="near">Shaded</span>: better in B, or another rate; '
         '<span class="lost">red</span>: worse in B; --: not in this run, not finished or no '
         "learning rate.</p>"
     )
+
+
+def _best_rate(summary: Summary, label: str) -> str:
+    row, rate = summary.rows.get(label), summary.best_rates.get(label)
+    return "none" if row and row.flat else "--" if rate is None else rate_text(rate)
 
 
 def _moved(first: str, second: str) -> bool:

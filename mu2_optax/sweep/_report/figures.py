@@ -6,13 +6,18 @@ from html import escape
 import numpy as np
 
 from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words, is_flat, told_by
+from mu2_optax.sweep._analysis.styles import Looks
 from mu2_optax.sweep._analysis.summary import Summary, rate_text
 from mu2_optax.sweep._report.charts import curve_charts, rate_charts
-from mu2_optax.sweep._report.looks import Looks
-from mu2_optax.sweep._report.settings import best_rates
 from mu2_optax.sweep._results.result import SweepResult
 
 _NEAR = 3.0  # the chart of the best part reaches this many times as far as the plateau
+
+
+def main_figure(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) -> str:
+    """The metric of the page against the learning rate, and what is near its best."""
+    near = summary.best, _NEAR * summary.tolerance
+    return rates_figure(results, looks, summary.metric, summary.mode, near)
 
 
 def rates_figure(
@@ -20,11 +25,10 @@ def rates_figure(
     looks: Looks,
     metric: str,
     mode: Mode,
-    summary: Summary | None = None,
+    near: tuple[float, float] | None = None,
 ) -> str:
-    """A metric against the learning rate; with a summary, also what is near its best."""
+    """A metric against the learning rate; perhaps also what is ``near`` its best, a value."""
     edge = "upper" if mode == "min" else "lower"
-    near = None if summary is None else (summary.best, _NEAR * summary.tolerance)
     charts = rate_charts(results, looks, metric, mode, near)
     zoomed = "The second chart is the best part of the first, enlarged. " if charts[1:] else ""
     ringed = any(result.info.get("untouched") for result in results.values())
@@ -39,11 +43,8 @@ def rates_figure(
     return _figure(results, looks, _plots(charts, metric), metric, caption)
 
 
-def curves(
-    results: Mapping[str, SweepResult], looks: Looks, metric: str, mode: Mode, summary: Summary
-) -> Iterable[str]:
+def curves(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) -> Iterable[str]:
     """A figure for each metric with a value per step."""
-    best = best_rates(summary, mode)
     for name in _metrics(results):
         having = {
             label: result
@@ -51,9 +52,9 @@ def curves(
             if name in result.metrics and result.dims(name)[len(result.shape) :] == ("step",)
         }
         if having:
-            way = mode if name == metric else told_by(name) or "min"
-            own = {label: rate for label, rate in best.items() if label in having}
-            which = f"its best by {escape(in_words(metric))}"
+            way = summary.mode if name == summary.metric else told_by(name) or "min"
+            own = {label: rate for label, rate in summary.best_rates.items() if label in having}
+            which = f"its best by {escape(in_words(summary.metric))}"
             figure = _curves_figure(having, looks, name, way, own, which)
             title = as_heading(name.removesuffix("_curve"))
             yield f"<h2>{escape(title)} over steps</h2>{figure}"

@@ -13,13 +13,18 @@ from mu2_optax.sweep._analysis.metrics import (
     metric_mode,
     over_rates,
 )
-from mu2_optax.sweep._analysis.styles import styles
+from mu2_optax.sweep._analysis.styles import Looks, make_looks, style_sheet, styles
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
-from mu2_optax.sweep._report.figures import curves, other_metrics, rates_figure
-from mu2_optax.sweep._report.history import history, run_facts
-from mu2_optax.sweep._report.looks import Looks, make_looks, style_sheet
-from mu2_optax.sweep._report.settings import best_settings
-from mu2_optax.sweep._report.tables import count, divergence, meanings, table
+from mu2_optax.sweep._report.figures import curves, main_figure, other_metrics
+from mu2_optax.sweep._report.tables import (
+    best_settings,
+    count,
+    divergence,
+    history,
+    meanings,
+    run_facts,
+    table,
+)
 from mu2_optax.sweep._results.disk import write_atomically
 from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
@@ -66,17 +71,16 @@ def write_report(
     if Path(path).suffix != ".html":
         raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
     labelled = checked(results)
-    way = metric_mode(metric, mode)
-    summary = summarize(labelled, metric, way, initial, tolerance)
+    summary = summarize(labelled, metric, metric_mode(metric, mode), initial, tolerance)
     looks = make_looks(styles(labelled))
     name = title or "Sweep"
     body = [
-        _header(by_label(results), metric, summary, name),
-        rates_figure(labelled, looks, metric, way, summary),
-        best_settings(labelled, looks, metric, way, summary),
-        table(labelled, looks, metric, summary),
-        meanings(metric, way, summary),
-        *curves(labelled, looks, metric, way, summary),
+        _header(by_label(results), summary, name),
+        main_figure(labelled, looks, summary),
+        best_settings(labelled, looks, summary),
+        table(labelled, looks, summary),
+        meanings(summary),
+        *curves(labelled, looks, summary),
         other_metrics(labelled, looks, metric),
         divergence(labelled),
         history(labelled, command),
@@ -121,7 +125,7 @@ def document(title: str, body: str, looks: Looks) -> str:
 """
 
 
-def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, title: str) -> str:
+def _header(results: Mapping[str, SweepResult], summary: Summary, title: str) -> str:
     finished = sum(int(result.finished.sum()) for result in results.values())
     total = sum(result.finished.size for result in results.values())
     failed = sum(int(result.failed().sum()) for result in results.values())
@@ -138,13 +142,13 @@ def _header(results: Mapping[str, SweepResult], metric: str, summary: Summary, t
     ]
     return (
         f'<header><h1>{escape(title)}</h1><p class="facts">{" · ".join(facts)}</p>'
-        f'<p class="headline">{_headline(metric, summary)}</p></header>'
+        f'<p class="headline">{_headline(summary)}</p></header>'
     )
 
 
-def _headline(metric: str, summary: Summary) -> str:
+def _headline(summary: Summary) -> str:
     """What the table says, in a sentence."""
-    name = escape(in_words(metric))
+    name = escape(in_words(summary.metric))
     told = [
         f"<b>{escape(label)}</b>, which has no learning rate, reaches a {name} of "
         f"{number_text(float(row.means[0]))}. "

@@ -14,7 +14,7 @@ from html import escape
 from math import ceil, floor, isfinite, log10
 
 from mu2_optax.sweep._analysis.metrics import Array
-from mu2_optax.sweep._report.looks import Look
+from mu2_optax.sweep._analysis.styles import Look
 
 Point = tuple[float, float]
 _TINY = 1e-300  # no logarithmic axis goes below it, or above its inverse

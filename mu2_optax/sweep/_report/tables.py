@@ -1,35 +1,71 @@
-"""The tables of a report: values and measures, and what diverged."""
+"""The lists and tables of a report: best settings, measures, what diverged, how it was run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words, is_flat
+from mu2_optax.sweep._analysis.metrics import as_heading, in_words, is_flat
+from mu2_optax.sweep._analysis.styles import Look, Looks
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text
-from mu2_optax.sweep._report.looks import Look, Looks
 from mu2_optax.sweep._results.result import SweepResult
 
 ON_PAPER = 13  # columns of a table that fit
+_RATE = "{learning_rate}"  # where the learning rate goes in `info["python"]`
 
 
-def table(results: Mapping[str, SweepResult], looks: Looks, metric: str, summary: Summary) -> str:
+def best_settings(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) -> str:
+    """The best rate of each result, what it gives, and the line that makes it."""
+    name, items = escape(in_words(summary.metric)), ""
+    for label, rate in summary.best_rates.items():
+        result, row = results[label], summary.rows[label]
+        mean = float(row.means[summary.rates == rate][0])
+        at = " without a learning rate" if row.flat else f" at {rate_text(rate)}"
+        place = row.untouched
+        if place is not None and not row.flat and summary.rates[place] != rate:
+            steps, default = row.stopped[place], rate_text(summary.rates[place])
+            value = f"stopped after {steps} steps" if steps else row.texts()[place]
+            at += f"; {value} at the published default, {default}"
+        line = escape(python_line(result, label, rate))
+        items += (
+            f"<li><p>{looks[label].key()}<b>{escape(label or 'This sweep')}</b> "
+            f"{name} {number_text(mean)}{at}</p>"
+            f'<pre class="copied"><code>{line}</code></pre></li>'
+        )
+    if not items:
+        return ""
+    return (
+        f'<h2>The best setting of each</h2><ul class="settings">{items}</ul>'
+        f'<p class="facts">The learning rate of the grid with the best mean of {name} over the '
+        "seeds.</p>"
+    )
+
+
+def python_line(result: SweepResult, label: str, rate: float) -> str:
+    """The constructor's call at a learning rate, or the rate alone if no constructor is known."""
+    template = result.info.get("python")
+    if isinstance(template, str):
+        return template.replace(_RATE, repr(rate))
+    comment = " ".join(label.split())
+    if is_flat(result):
+        return f"# {comment or 'this sweep'}: no learning rate to choose"
+    return f"learning_rate = {rate!r}{f'  # {comment}' if comment else ''}"
+
+
+def table(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) -> str:
     """The metric's mean at each rate and the measures; what is near the best is shaded."""
     measures = ["plateau", "ratio", *(["sensitivity"] if _has_sensitivity(summary) else [])]
     names = [rate_text(rate) for rate in summary.rates] + measures
-    rows = [
-        _row(looks[label], label or in_words(metric), results[label], summary, label)
-        for label in summary.rows
-    ]
+    rows = [_row(looks[label], results[label], summary, label) for label in summary.rows]
     star = " ★: the widest plateau." if len(results) > 1 and summary.widest else ""
     rule = f" ({summary.rule})" if summary.rule else ""
     failed = any(row.failed.any() for row in summary.rows.values())
     halved = any(row.stopped.any() for row in summary.rows.values())
     stopped = "@27: stopped by halving, after 27 steps; " if halved else ""
     return (
-        f"<h2>{escape(as_heading(metric))} at each learning rate</h2>"
+        f"<h2>{escape(as_heading(summary.metric))} at each learning rate</h2>"
         f"{wide_table(names, rows)}"
         f'<p class="facts">Means over seeds. <span class="near">Shaded</span>: within '
         f"{summary.reach} of the table's best{rule}; div: a seed diverged; "
@@ -57,10 +93,10 @@ def wide_table(names: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) 
     return f'<div class="unprinted">{whole}</div><div class="printed">{parts}</div>'
 
 
-def meanings(metric: str, mode: Mode, summary: Summary) -> str:
+def meanings(summary: Summary) -> str:
     """Each measure in a sentence."""
-    name = escape(in_words(metric))
-    perfect = "0" if mode == "min" else "1"
+    name = escape(in_words(summary.metric))
+    perfect = "0" if summary.mode == "min" else "1"
     told = {
         "plateau": "The width, in decades, of the widest run of neighbouring learning rates whose "
         f"{name} is within {summary.reach} of the best in the table; 3.0 means that "
@@ -115,6 +151,50 @@ def divergence(results: Mapping[str, SweepResult]) -> str:
     )
 
 
+def history(results: Mapping[str, SweepResult], command: str | None) -> str:
+    """The command, the date, the versions, the machine and the time."""
+    facts = run_facts(results.values())
+    said = command or facts.pop("command", "")
+    shown = f"<pre>{escape(said)}</pre>" if said else ""
+    facts.pop("command", None)
+    listed = "".join(f"<dt>{k}</dt><dd>{escape(v)}</dd>" for k, v in facts.items())
+    rows = "".join(
+        f'<tr><th scope="row">{escape(label or "sweep")}</th>'
+        f"<td>{escape(str(result.info.get('strategy', '--')))}</td>"
+        f"<td>{_seconds(result.info.get('compile_seconds'))}</td>"
+        f"<td>{_seconds(result.info.get('run_seconds'))}</td></tr>"
+        for label, result in results.items()
+    )
+    return (
+        f'<h2>How it was run</h2>{shown}<dl>{listed}</dl><div class="scroll"><table><thead><tr>'
+        '<th></th><th scope="col">strategy</th><th scope="col">compiling</th>'
+        f'<th scope="col">running</th></tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+
+
+def run_facts(results: Iterable[SweepResult]) -> dict[str, str]:
+    """What ``info`` says about a run, as text; what it does not say is left out."""
+    infos = [result.info for result in results]
+    facts = {
+        "command": _distinct(str(info.get("command") or "") for info in infos),
+        "date": _dates(infos),
+        "versions": _distinct(
+            ", ".join(
+                f"{name} {version}"
+                for name, version in (info.get("versions") or {"jax": info.get("jax")}).items()
+                if version
+            )
+            for info in infos
+        ),
+        "machine": _distinct(_machine(info.get("machine") or {}) for info in infos),
+        "context": _distinct(
+            ", ".join(f"{k} = {v}" for k, v in (info.get("context") or {}).items())
+            for info in infos
+        ),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
 def count(number: int, thing: str) -> str:
     """A number of things.
 
@@ -129,11 +209,9 @@ def _has_sensitivity(summary: Summary) -> bool:
     return any(row.sensitivity is not None for row in summary.rows.values())
 
 
-def _row(
-    look: Look, name: str, result: SweepResult, summary: Summary, label: str
-) -> tuple[str, list[str]]:
+def _row(look: Look, result: SweepResult, summary: Summary, label: str) -> tuple[str, list[str]]:
     """The head of a result's row, and its cells."""
-    row = summary.rows[label]
+    row, name = summary.rows[label], label or in_words(summary.metric)
     cells = []
     for mean, finished, text in zip(row.means.tolist(), row.finished, row.texts(), strict=True):
         near = abs(mean - summary.best) <= summary.tolerance * (1 + 1e-6)
@@ -156,3 +234,30 @@ def _measured(measure: Any, text: Callable[[float], str], several: bool) -> str:
     low, high = (text(end) for end in measure.interval)
     interval = f'<span class="interval">{low} … {high}</span>' if several else ""
     return f"<td>{text(measure.value)}{interval}</td>"
+
+
+def _dates(infos: Sequence[Mapping[str, Any]]) -> str:
+    """The day and minute of the first sweep, and of the last if that is another day."""
+    known = sorted(str(info["date"]) for info in infos if info.get("date"))
+    if not known:
+        return ""
+    ends = dict.fromkeys(date[:10] for date in (known[0], known[-1]))
+    if len(ends) > 1:
+        return " to ".join(ends)
+    day, _, minute = known[0][:16].partition("T")
+    return f"{day} {minute} UTC"
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    if not machine:
+        return ""
+    devices = f"{machine['devices']} × {machine['device']}"
+    return f"{machine['architecture']}, {count(machine['cores'], 'core')}, {devices}"
+
+
+def _seconds(value: Any) -> str:
+    return f"{value:.1f} s" if isinstance(value, int | float) else "--"
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(text for text in texts if text))

@@ -23,7 +23,6 @@ from mu2_optax.sweep._results.disk import (
 from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 FORMAT = "mu2_optax.sweep/2"
-_UNSEALED_FORMAT = "mu2_optax.sweep/1"  # of version 0.1, without a checksum
 _OPTIMIZER, _ERROR = "optimizer", "error"
 _SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 
@@ -122,9 +121,9 @@ def _to_json(results: Sequence[SweepResult]) -> str:
 
 def _from_json(text: str) -> list[SweepResult]:
     document = json.loads(text)
-    if document["format"] not in (FORMAT, _UNSEALED_FORMAT):
+    if document["format"] != FORMAT:
         raise ValueError(f"format {document['format']!r} instead of {FORMAT!r}")
-    if document["format"] == FORMAT and not is_sealed(text.removesuffix("\n")):
+    if not is_sealed(text.removesuffix("\n")):
         raise ValueError("its checksum is not that of its content")
     return [
         SweepResult(

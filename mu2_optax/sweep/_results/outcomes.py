@@ -1,5 +1,6 @@
 """What the cells of a sweep have returned so far, in memory and in its journal."""
 
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -114,6 +115,17 @@ class Outcomes:
                     f"{array.dtype}{array.shape} at {where}, {out.dtype}{out.shape} before."
                 )
         return {name: arrays[name].astype(out.dtype) for name, out in self._outputs.items()}
+
+
+def check_context(context: Mapping[str, Any] | None) -> None:
+    """Requires values that JSON can hold, so that saving the result cannot fail on them."""
+    try:
+        json.dumps(dict(context or {}), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`context` must hold strings, finite numbers, lists and dicts of them, got "
+            f"{context!r} ({error}); use `.item()` of a NumPy or JAX scalar."
+        ) from error
 
 
 def in_a_line(error: Exception) -> str:

@@ -16,7 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import Mesh, PartitionSpec
 
-from mu2_optax.sweep._environment import cores, default_device
+from mu2_optax.sweep._environment import (
+    check_all_take_part,
+    cores,
+    default_device,
+    is_shared,
+)
 from mu2_optax.sweep._grid import SEED, Cell, Grid
 
 Strategy: TypeAlias = Literal["auto", "vmap", "map", "loop", "python"]
@@ -49,6 +54,48 @@ class Layout:
     workers: int = 1
     devices: tuple[jax.Device, ...] | None = None
     sharded: int = 0
+
+
+def check_options(
+    strategy: str,
+    chunk_size: int | None,
+    devices: Sequence[jax.Device] | None,
+    minutes: float | None,
+    executor: Any,
+) -> Sequence[jax.Device] | None:
+    """Requires options that exist and go together; returns the devices as a list."""
+    if strategy not in STRATEGIES:
+        raise ValueError(f"`strategy` must be one of {STRATEGIES}, got {strategy!r}.")
+    counts = isinstance(chunk_size, int | np.integer) and not isinstance(chunk_size, bool)
+    if chunk_size is not None and not (counts and chunk_size >= 1):
+        raise ValueError(
+            f"`chunk_size` must be an integer of at least 1, got {chunk_size!r}; leave it out to "
+            "run all at once."
+        )
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"`minutes` must be positive or None, got {minutes!r}.")
+    if strategy == "python" and (chunk_size is not None or devices is not None):
+        raise ValueError(
+            "`chunk_size` and `devices` do not apply to strategy 'python', which runs one cell "
+            f"after another; got {chunk_size!r} and {devices!r}, leave them out."
+        )
+    if executor is not None:
+        _check_executor(executor)
+        if devices is not None:
+            raise ValueError(
+                "`devices` are those of this process, and an `executor` runs the calls elsewhere, "
+                f"each on its worker's default device; got {devices!r}, leave it out."
+            )
+    if devices is None:
+        return None
+    listed = list(devices) if isinstance(devices, Sequence | np.ndarray) else [devices]
+    if not listed or not all(isinstance(device, jax.Device) for device in listed):
+        raise ValueError(f"`devices` must be devices such as jax.devices(), got {devices!r}.")
+    if len({device.platform for device in listed}) > 1 or len(set(listed)) < len(listed):
+        raise ValueError(f"`devices` must be distinct and of one kind, got {devices!r}.")
+    if is_shared(listed):
+        check_all_take_part(listed)
+    return listed
 
 
 def choose_layout(
@@ -220,3 +267,14 @@ def _chunk(points: int, seeds: int, size: int) -> tuple[int, int]:
 def _workers() -> int:
     """How many calls run at once: one per core, at most 4; their own threads fill further cores."""
     return min(4, cores())
+
+
+def _check_executor(executor: Any) -> None:
+    """Requires an object that calls can be submitted to."""
+    if callable(getattr(executor, "get_executor", None)):
+        raise TypeError(f"`executor` must be an executor, got {executor!r}; pass .get_executor().")
+    if not callable(getattr(executor, "submit", None)):
+        raise TypeError(
+            "`executor` must have `submit`, as those of concurrent.futures have, got "
+            f"{executor!r}; pass a ProcessPoolExecutor, or `Client.get_executor()` of Dask."
+        )

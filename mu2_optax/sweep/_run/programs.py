@@ -10,7 +10,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mu2_optax.sweep._environment import default_device, is_shared
 from mu2_optax.sweep._grid import Cell, Grid
-from mu2_optax.sweep._run.jaxprs import fingerprint, has_callback, keeps_a_core_busy
 from mu2_optax.sweep._run.layout import Block, Layout, block_function, cells_of
 from mu2_optax.sweep._run.tracing import (
     Traced,
@@ -18,6 +17,9 @@ from mu2_optax.sweep._run.tracing import (
     call,
     check_signature,
     checked_metrics,
+    fingerprint,
+    has_callback,
+    keeps_a_core_busy,
     trace,
 )
 

@@ -34,7 +34,7 @@ from sweep.remote.workloads import (
 
 from mu2_optax.sweep import ExecutorError, load_results
 from mu2_optax.sweep._command.cli import main
-from mu2_optax.sweep._command.places import open_executor
+from mu2_optax.sweep._command.names import open_executor
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 

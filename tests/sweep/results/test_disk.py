@@ -156,12 +156,3 @@ def test_a_table_that_was_changed_on_purpose_is_read_without_its_checksum(tmp_pa
         load_results(path)
     (tmp_path / "r.csv.sha256").unlink()
     assert load_results(path)[""].learning_rates.tolist() == [1.0, 9.0]
-
-
-def test_results_of_version_0_1_are_read(tmp_path):
-    path = tmp_path / "r.json"
-    save_results(sweep(train, RATES, 2, progress=False), path)
-    document = json.loads(path.read_text())
-    del document["crc32"]
-    path.write_text(json.dumps(document | {"format": "mu2_optax.sweep/1"}))
-    assert load_results(path)[""].finished.all()

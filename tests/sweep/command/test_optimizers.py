@@ -7,8 +7,12 @@ import optax
 import pytest
 
 import mu2_optax
-from mu2_optax.sweep._command.optimizers import OPTIMIZERS, Setting, make_optimizer
-from mu2_optax.sweep._command.origin import python_template
+from mu2_optax.sweep._command.optimizers import (
+    OPTIMIZERS,
+    Setting,
+    make_optimizer,
+    python_template,
+)
 
 RATE, STEPS, RADIUS = 0.3, 40, 1.5
 
