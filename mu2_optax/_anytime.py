@@ -27,7 +27,16 @@ from mu2_optax._trees import (
     stored_copy,
     widened,
 )
-from mu2_optax._types import Params, Scalar, ScalarOrSchedule, Transform, Tree, Updates
+from mu2_optax._types import (
+    Memory,
+    OptState,
+    Params,
+    Scalar,
+    ScalarOrSchedule,
+    Transform,
+    Tree,
+    Updates,
+)
 from mu2_optax._weights import Weight, as_weight, check_weight
 
 
@@ -47,9 +56,9 @@ class AnytimeState(NamedTuple):
 
     t: jax.Array
     w: Tree
-    inner_state: Any
+    inner_state: OptState
     x: Tree = None
-    gamma_memory: Any = None
+    gamma_memory: Memory = None
     ahead: jax.Array | None = None
 
 

@@ -20,7 +20,7 @@ from mu2_optax._find import find_all
 from mu2_optax._same_sample import gradient_at
 from mu2_optax._tree_checks import check_gradient, check_params, check_state
 from mu2_optax._trees import copied_like, norm, widened
-from mu2_optax._types import Batch, GradFn, Params, Transform, Tree, Updates
+from mu2_optax._types import Batch, GradFn, OptState, Params, Transform, Tree, Updates
 
 _CHANGED = (
     "`grads` must be `grad_fn(params, batch)`, got gradients that differ from it by {off} of its "
@@ -45,7 +45,7 @@ class CheckedState(NamedTuple):
     """
 
     params: Tree
-    inner_state: Any
+    inner_state: OptState
 
 
 def checked(
@@ -130,7 +130,7 @@ def checked(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _lean(state: Any) -> bool:
+def _lean(state: OptState) -> bool:
     """Whether some part of a state is lean."""
     return any(part.gamma is not None for part in find_all(state, Mu2State))
 

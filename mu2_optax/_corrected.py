@@ -22,7 +22,7 @@ from mu2_optax._trees import (
     stored_zeros,
     widened,
 )
-from mu2_optax._types import Batch, GradFn, Params, ScalarOrSchedule, Tree, Updates
+from mu2_optax._types import Batch, GradFn, Memory, Params, ScalarOrSchedule, Tree, Updates
 from mu2_optax._weights import Seen, Weight, as_weight, check_weight
 
 
@@ -39,7 +39,7 @@ class CorrectedMomentumState(NamedTuple):
     t: jax.Array
     x: Tree
     d: Tree
-    beta_memory: Any = None
+    beta_memory: Memory = None
 
     @property
     def error(self) -> jax.Array:

@@ -19,7 +19,7 @@ from mu2_optax._masks import Mask, marks_of
 from mu2_optax._sample import sampled
 from mu2_optax._tree_checks import check_gradient, check_params, check_state
 from mu2_optax._trees import cast_like, inverse_or_zero, leaves_like, widened
-from mu2_optax._types import Params, Scalar, ScalarOrSchedule, Transform, Updates
+from mu2_optax._types import OptState, Params, Scalar, ScalarOrSchedule, Transform, Tree, Updates
 from mu2_optax._weights import as_schedule, time, weight_at
 
 _FIRST, _MOST = 1e-1, 1e6  # the first and the largest distance, in units of the params' size
@@ -49,7 +49,7 @@ class DistanceRateState(NamedTuple):
     energy: jax.Array
     start: jax.Array
     mean: jax.Array
-    inner_state: Any
+    inner_state: OptState
 
 
 def distance_rate(
@@ -57,7 +57,7 @@ def distance_rate(
     *,
     factor: Scalar = 1.0,
     momentum: float = 0.0,
-    ranks: Callable[[Any], Any] | None = None,
+    ranks: Callable[[OptState], Tree] | None = None,
     weight_decay: ScalarOrSchedule | None = None,
     mask: Mask | None = None,
 ) -> Transform[DistanceRateState]:

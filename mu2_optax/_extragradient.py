@@ -27,7 +27,16 @@ from mu2_optax._trees import (
     stored_zeros,
     widened,
 )
-from mu2_optax._types import Batch, GradFn, Params, ScalarOrSchedule, Transform, Tree, Updates
+from mu2_optax._types import (
+    Batch,
+    GradFn,
+    Memory,
+    Params,
+    ScalarOrSchedule,
+    Transform,
+    Tree,
+    Updates,
+)
 from mu2_optax._weights import Seen, as_schedule, as_weight, weight_at
 
 
@@ -48,8 +57,8 @@ class Mu2ExtraState(NamedTuple):
     y: Tree
     d: Tree
     x: Tree = None
-    beta_memory: Any = None
-    gamma_memory: Any = None
+    beta_memory: Memory = None
+    gamma_memory: Memory = None
 
     @property
     def error(self) -> jax.Array:

@@ -121,7 +121,7 @@ def _left_out(w: Any) -> bool:
     return w is None or isinstance(w, optax.MaskedNode)
 
 
-def _check_the_params_are_its_own(state: Any) -> None:
+def _check_the_params_are_its_own(state: OptState) -> None:
     """Requires that nothing around the optimizer moves the params by steps of another length."""
     for wrapper in find_all(state, _MOVE_THE_PARAMS):
         raise ValueError(

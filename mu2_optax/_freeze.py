@@ -9,7 +9,7 @@ from mu2_optax._checks import check_transform
 from mu2_optax._masks import Mask, marks_of
 from mu2_optax._part import in_other_params
 from mu2_optax._tree_checks import check_gradient, check_like, check_params
-from mu2_optax._types import Params, Tree, Updates
+from mu2_optax._types import OptState, Params, Tree, Updates
 
 
 def freeze(
@@ -61,8 +61,8 @@ def freeze(
         return inner.init(_rest(params, _frozen(freeze_mask, params)))
 
     def update(
-        updates: Updates, state: Any, params: Params = None, **extra_args: Any
-    ) -> tuple[Any, Any]:
+        updates: Updates, state: OptState, params: Params = None, **extra_args: Any
+    ) -> tuple[Updates, OptState]:
         check_params(params)
         check_gradient("grads", updates, params)
         frozen = _frozen(freeze_mask, params)

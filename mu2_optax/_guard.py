@@ -9,7 +9,7 @@ import optax
 from mu2_optax._checks import check_integer, check_transform
 from mu2_optax._tree_checks import check_state
 from mu2_optax._trees import gathered
-from mu2_optax._types import Params, Transform, Updates
+from mu2_optax._types import OptState, Params, Transform, Updates
 
 
 class RejectNonfiniteState(NamedTuple):
@@ -23,7 +23,7 @@ class RejectNonfiniteState(NamedTuple):
 
     consecutive: jax.Array
     total: jax.Array
-    inner_state: Any
+    inner_state: OptState
 
 
 def reject_nonfinite(

@@ -14,7 +14,7 @@ import optax
 
 from mu2_optax._checks import check_unit_interval
 from mu2_optax._trees import gathered, widened
-from mu2_optax._types import Params, ScalarOrSchedule, Tree
+from mu2_optax._types import Memory, Params, ScalarOrSchedule, Tree
 from mu2_optax._weights import Seen, Weight, as_schedule, weight_at
 
 _RECENT = 10  # steps over which the size of the innovations is averaged, to detect a jump
@@ -182,12 +182,12 @@ def with_error_bar(beta: ScalarOrSchedule) -> Weight:
     return _Measured(as_schedule(beta))
 
 
-def total_error(memory: Any) -> jax.Array:
+def total_error(memory: Memory) -> jax.Array:
     """The squared error that a β remembers, summed over all tensors."""
     return jnp.sum(measured(memory).error)
 
 
-def measured(memory: Any) -> ErrorMemory:
+def measured(memory: Memory) -> ErrorMemory:
     """The memory of a β that measures its error."""
     if not isinstance(memory, ErrorMemory):
         raise ValueError(

@@ -19,7 +19,7 @@ from mu2_optax._tree_checks import (
     check_stored,
 )
 from mu2_optax._trees import add, mean_like, stored_zeros, widened
-from mu2_optax._types import Batch, GradFn, Params, Transform, Tree, Updates
+from mu2_optax._types import Batch, GradFn, OptState, Params, Transform, Tree, Updates
 
 
 class MultiStepsState(NamedTuple):
@@ -35,7 +35,7 @@ class MultiStepsState(NamedTuple):
     calls: jax.Array
     grads: Tree
     prev_grads: Tree
-    inner_state: Any
+    inner_state: OptState
 
 
 def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[MultiStepsState]:
@@ -139,7 +139,7 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _corrected(state: Any) -> CorrectedMomentumState | None:
+def _corrected(state: OptState) -> CorrectedMomentumState | None:
     """The only corrected momentum in a state, if there is one."""
     found = find_all(state, (CorrectedMomentumState, Mu2ExtraState))
     match found:

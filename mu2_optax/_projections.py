@@ -14,7 +14,7 @@ from mu2_optax._checks import (
 )
 from mu2_optax._tree_checks import check_like, check_params
 from mu2_optax._trees import add, cast_like, widened
-from mu2_optax._types import Params, Scalar, Tree, Updates
+from mu2_optax._types import OptState, Params, Scalar, Tree, Updates
 
 Projection: TypeAlias = Callable[[Tree], Tree]
 
@@ -104,8 +104,8 @@ def projected(
     project = as_projection(projection)
 
     def update(
-        updates: Updates, state: Any, params: Params = None, **extra_args: Any
-    ) -> tuple[Any, Any]:
+        updates: Updates, state: OptState, params: Params = None, **extra_args: Any
+    ) -> tuple[Updates, OptState]:
         check_params(params)
         step, state = inner.update(updates, state, params, **extra_args)
         check_like("the step of `inner`", step, params, "A learning rate is a single number.")

@@ -20,7 +20,7 @@ from mu2_optax._checks import (
 )
 from mu2_optax._tree_checks import check_gradient, check_whole
 from mu2_optax._trees import cast_like
-from mu2_optax._types import Batch, GradFn, Params, Updates
+from mu2_optax._types import Batch, GradFn, OptState, Params, Updates
 
 
 def gradient_at(
@@ -156,7 +156,7 @@ def with_extra_args(
     check_transform("inner", inner)
     update = optax.with_extra_args_support(inner).update
 
-    def bound(updates: Updates, state: Any, params: Params = None) -> tuple[Any, Any]:
+    def bound(updates: Updates, state: OptState, params: Params = None) -> tuple[Updates, OptState]:
         return update(updates, state, params, **extra_args)
 
     return optax.GradientTransformation(inner.init, bound)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import jax
 from jax.sharding import AxisType, NamedSharding
 
-from mu2_optax._types import Tree, Updates
+from mu2_optax._types import Leaf, Tree, Updates
 
 
 def explicit_sharding(array: Any) -> NamedSharding | None:
@@ -49,7 +49,7 @@ def varying_axes(array: Any) -> frozenset[str]:
 def varying_along(tree: Tree, axes: Any) -> Any:
     """``tree`` with every leaf marked as varying along ``axes``, with the same values."""
 
-    def mark(leaf: Any) -> Any:
+    def mark(leaf: Leaf) -> Any:
         missing = tuple(sorted(frozenset(axes) - varying_axes(leaf)))
         if not missing:
             return leaf

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._types import Params, Tree, Updates
+from mu2_optax._types import OptState, Params, Tree, Updates
 
 
 def check_params(params: Params) -> None:
@@ -39,7 +39,7 @@ def check_whole(params: Params) -> None:
             )
 
 
-def check_state(state: Any, kind: type) -> None:
+def check_state(state: OptState, kind: type) -> None:
     """Requires the state that the transform's own ``init`` makes."""
     if not isinstance(state, kind):
         raise TypeError(
@@ -59,7 +59,7 @@ def check_stored(params: Params, stored: Any) -> None:
         )
 
 
-def check_inner_state(inner: optax.GradientTransformation, w: Any, state: Any) -> None:
+def check_inner_state(inner: optax.GradientTransformation, w: Any, state: OptState) -> None:
     """Requires the state of ``inner`` to have the structure that ``inner.init(w)`` has."""
     ours: object = jax.tree.structure(state)
     theirs: object = jax.tree.structure(jax.eval_shape(inner.init, w))

@@ -9,12 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import DTypeLike
 
 from mu2_optax._sharding import explicit_sharding, varying_along, varying_axes
-from mu2_optax._types import Params, Tree
+from mu2_optax._types import Leaf, Params, Tree
 
 
-def stored_copy(params: Params, state_dtype: Any, *, exact: bool = False) -> Any:
+def stored_copy(params: Params, state_dtype: DTypeLike | None, *, exact: bool = False) -> Tree:
     """Copies ``params`` into the dtypes of a state; ``exact`` keeps every bit of wider params.
 
     It is a copy, not an alias: a state that shares a buffer with params cannot be donated.
@@ -24,14 +25,14 @@ def stored_copy(params: Params, state_dtype: Any, *, exact: bool = False) -> Any
     )
 
 
-def stored_zeros(params: Params, state_dtype: Any) -> Any:
+def stored_zeros(params: Params, state_dtype: DTypeLike | None) -> Tree:
     """Zeros in the shapes of ``params`` and the dtypes of a state."""
     return jax.tree.map(
         lambda p: jnp.zeros_like(p, dtype=_stored_dtype(p, state_dtype, False)), params
     )
 
 
-def wide_zeros(shapes: Any) -> Any:
+def wide_zeros(shapes: Tree) -> Tree:
     """Zeros in which to sum arrays of these shapes and shardings, at least in float32."""
 
     def zeros(s: Any) -> jax.Array:
@@ -42,7 +43,7 @@ def wide_zeros(shapes: Any) -> Any:
     return jax.tree.map(zeros, shapes)
 
 
-def stored_average(params: Params, state_dtype: Any) -> Any:
+def stored_average(params: Params, state_dtype: DTypeLike | None) -> Tree:
     """Wide copies of the leaves that are narrower than their state; None for the other leaves.
 
     At step t, an average moves by about 2/t of its distance to the iterate. After a few hundred
@@ -60,13 +61,13 @@ def stored_average(params: Params, state_dtype: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(params), stored)
 
 
-def leaves_like(params: Params, tree: Tree) -> list[Any]:
+def leaves_like(params: Params, tree: Tree) -> list[Leaf]:
     """What ``tree`` holds at each leaf of ``params``: a leaf, None or a masked node."""
     structure: Any = jax.tree.structure(params)
     return list(structure.flatten_up_to(tree))
 
 
-def refined(params: Params, stored: Any) -> Any:
+def refined(params: Params, stored: Tree) -> Tree:
     """``params`` in full precision, with the lower bits that ``stored`` remembers.
 
     Where params are not the rounded average, something else has moved them (weight decay after the
@@ -102,29 +103,29 @@ def rounded(x: jax.Array, dtype: Any) -> jax.Array:
     return jnp.where(jnp.abs(x) < float(narrow.smallest_normal), below, normal)
 
 
-def widened(tree: Tree) -> Any:
+def widened(tree: Tree) -> Tree:
     """``tree`` with every leaf at least in float32."""
     return jax.tree.map(lambda a: jnp.asarray(a).astype(_wide(a)), tree)
 
 
-def cast_like(tree: Tree, reference: Any) -> Any:
+def cast_like(tree: Tree, reference: Tree) -> Tree:
     """``tree`` in the dtypes of ``reference``."""
     return jax.tree.map(lambda a, r: jnp.asarray(a).astype(jnp.result_type(r)), tree, reference)
 
 
-def mean_like(reference: Any, total: Any, count: Any) -> Any:
+def mean_like(reference: Tree, total: Tree, count: Any) -> Tree:
     """The mean of ``count`` trees whose sum is ``total``, in the dtypes of ``reference``."""
     return cast_like(jax.tree.map(lambda s: s / count, total), reference)
 
 
-def copied_like(tree: Tree, reference: Any) -> Any:
+def copied_like(tree: Tree, reference: Tree) -> Tree:
     """``tree`` in the dtypes of ``reference``, in buffers of its own."""
     return jax.tree.map(
         lambda a, r: jnp.array(a, dtype=jnp.result_type(r), copy=True), tree, reference
     )
 
 
-def after(other: Any, tree: Tree, never: jax.Array) -> Any:
+def after(other: Tree, tree: Tree, never: jax.Array) -> Tree:
     """``tree``, made to depend on ``other``, so that XLA computes or stores it only after that.
 
     The result would be ``other`` if ``never`` were true: it never is, but XLA does not know that.
@@ -135,7 +136,7 @@ def after(other: Any, tree: Tree, never: jax.Array) -> Any:
     return jax.tree.map(lambda a, o: jax.lax.select(never, o.astype(a.dtype), a), tree, other)
 
 
-def scaled(weight: jax.Array, tree: Tree) -> Any:
+def scaled(weight: jax.Array, tree: Tree) -> Tree:
     """``weight`` times each leaf, in the leaf's own dtype; a vector holds one weight per leaf."""
     leaves, structure = jax.tree.flatten(tree)
     each = [weight] * len(leaves) if weight.ndim == 0 else list(weight)
@@ -143,18 +144,18 @@ def scaled(weight: jax.Array, tree: Tree) -> Any:
     return jax.tree.unflatten(structure, products)
 
 
-def mean_of_two(share: float, first: Any, second: Any) -> Any:
+def mean_of_two(share: float, first: Tree, second: Tree) -> Tree:
     """``share`` · first + (1 − ``share``) · second, summed at least in float32."""
     mix = lambda a, b: share * a + (1 - share) * b
     return cast_like(jax.tree.map(mix, widened(first), widened(second)), first)
 
 
-def concatenated(a: Any, b: Any) -> Any:
+def concatenated(a: Tree, b: Tree) -> Tree:
     """Each leaf of ``a`` followed by that of ``b``, along the leading axis."""
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), a, b)
 
 
-def inner_product(a: Any, b: Any) -> jax.Array:
+def inner_product(a: Tree, b: Tree) -> jax.Array:
     """The real inner product of two trees, at least in float32.
 
     It goes leaf by leaf without reshaping, because leaves that are sharded on an explicit mesh
@@ -190,7 +191,7 @@ def norm(tree: Tree) -> jax.Array:
     return size * jnp.asarray(optax.tree.norm(units)).astype(size.dtype)
 
 
-def gathered(scalars: Any) -> jax.Array:
+def gathered(scalars: Tree) -> jax.Array:
     """The leaves of a tree of scalars as one vector, for a reduction whose result many leaves read.
 
     Without the barrier, XLA writes the reduction of n scalars as a chain of n operations, and on a
@@ -201,16 +202,16 @@ def gathered(scalars: Any) -> jax.Array:
     return jax.lax.optimization_barrier(jnp.stack(leaves) if leaves else jnp.zeros(0))
 
 
-def add(a: Any, b: Any) -> Any:
+def add(a: Tree, b: Tree) -> Tree:
     """``a + b``, leaf by leaf; ``optax.tree.add`` computes ``0 + a + b``, which loses −0."""
     return jax.tree.map(jnp.add, a, b)
 
 
-def _wide(leaf: Any) -> Any:
+def _wide(leaf: Leaf) -> DTypeLike:
     return _promoted(jnp.result_type(leaf), jnp.float32)
 
 
-def _stored_dtype(leaf: Any, state_dtype: Any, exact: bool) -> Any:
+def _stored_dtype(leaf: Leaf, state_dtype: DTypeLike | None, exact: bool) -> DTypeLike:
     """The dtype of a leaf's state; complex leaves have complex states."""
     if state_dtype is None:
         return _wide(leaf)
@@ -231,7 +232,7 @@ def _stored_dtype(leaf: Any, state_dtype: Any, exact: bool) -> Any:
     return _promoted(dtype, state_dtype) if exact else state_dtype
 
 
-def _promoted(a: Any, b: Any) -> Any:
+def _promoted(a: DTypeLike, b: DTypeLike) -> DTypeLike:
     """The dtype that holds both, even if JAX is set not to promote dtypes implicitly."""
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(a, b)

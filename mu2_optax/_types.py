@@ -11,6 +11,9 @@ import optax
 Tree: TypeAlias = Any
 """A tree of arrays: anything that JAX accepts as one."""
 
+Leaf: TypeAlias = Any
+"""An array of a tree, or what stands in its place: a number, a shape, a masked node."""
+
 Params: TypeAlias = Tree
 """What is optimized."""
 
@@ -28,6 +31,9 @@ GradFn: TypeAlias = Callable[[Params, Batch], Updates]
 
 Schedule: TypeAlias = Callable[[Any], Any]
 """A function of the step count."""
+
+Memory: TypeAlias = Any
+"""What a weight remembers from step to step; None if nothing."""
 
 Scalar: TypeAlias = float | np.number[Any] | jax.Array
 """A number or a tracer."""

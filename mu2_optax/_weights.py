@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._checks import check_single, check_unit_interval
-from mu2_optax._types import Params, Scalar, ScalarOrSchedule, Schedule, Tree
+from mu2_optax._types import Memory, Params, Scalar, ScalarOrSchedule, Schedule, Tree
 
 
 class Seen(NamedTuple):
@@ -43,7 +43,7 @@ class Weight(Protocol):
         """The memory at count 0; None if there is nothing to remember."""
 
     def step(
-        self, memory: Any, count: jax.Array, seen: Seen | None = None
+        self, memory: Memory, count: jax.Array, seen: Seen | None = None
     ) -> tuple[jax.Array, Any]:
         """The weight at ``count``, and the memory for the next count.
 

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mu2_optax._types import Leaf
+
 try:
     from flax import serialization
 except ImportError as error:
@@ -147,12 +149,12 @@ def from_bytes(target: Tree, encoded: bytes, source: object = "`encoded`") -> Tr
     return serialization.from_state_dict(target, stored)
 
 
-def _leaves(tree: Any) -> dict[str, str]:
+def _leaves(tree: Tree) -> dict[str, str]:
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda leaf: leaf is None)
     return {jax.tree_util.keystr(path): _describe(leaf) for path, leaf in leaves}
 
 
-def _describe(leaf: Any) -> str:
+def _describe(leaf: Leaf) -> str:
     if leaf is None:
         return "None"
     shape, dtype = np.shape(leaf), jnp.result_type(leaf)
@@ -167,12 +169,12 @@ def _difference(stored: dict[str, str], expected: dict[str, str]) -> str:
     return ""
 
 
-def _of_shape(leaf: Any) -> jax.Array:
+def _of_shape(leaf: Leaf) -> jax.Array:
     """The CRC-32 of a shape, written as text."""
     return jnp.uint32(zlib.crc32(repr(np.shape(leaf)).encode()))
 
 
-def _in_words(leaf: Any) -> Any:
+def _in_words(leaf: Leaf) -> Any:
     """A leaf as it is; NumPy's 64-bit numbers, which JAX would round, become 32-bit words."""
     if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.name in _OF_64_BITS:
         return np.frombuffer(np.ascontiguousarray(leaf).tobytes(), np.uint32)
@@ -180,7 +182,7 @@ def _in_words(leaf: Any) -> Any:
 
 
 @jax.jit
-def _checksum(leaf: Any) -> jax.Array:
+def _checksum(leaf: Leaf) -> jax.Array:
     """The sum of a leaf's words, mixed with their places, modulo 2³²."""
     leaf = jnp.asarray(leaf)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):

@@ -22,7 +22,7 @@ from mu2_optax._tree_checks import (
     check_stored,
 )
 from mu2_optax._trees import add, cast_like, copied_like, stored_copy, wide_zeros, widened
-from mu2_optax._types import Batch, GradFn, Params, ScalarOrSchedule, Tree, Updates
+from mu2_optax._types import Batch, GradFn, Memory, Params, ScalarOrSchedule, Tree, Updates
 from mu2_optax._weights import Seen, Weight, as_weight, check_weight
 
 __all__ = [
@@ -51,7 +51,7 @@ class CorrectedEstimateState(NamedTuple):
     t: jax.Array
     x: Tree
     value: Tree
-    beta_memory: Any = None
+    beta_memory: Memory = None
 
     @property
     def error(self) -> jax.Array:

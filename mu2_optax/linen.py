@@ -239,12 +239,12 @@ def recalibrate(
     return mean_over(functools.partial(statistics, blank), batches)
 
 
-def _optimized(tree: Any) -> Any:
+def _optimized(tree: Tree) -> Any:
     """The part that the optimizer moves: all except what Flax overwrites with its gradient."""
     return tree["params"] if _overwrites(tree) else tree
 
 
-def _overwrites(tree: Any) -> bool:
+def _overwrites(tree: Tree) -> bool:
     """Whether a tree, of any kind, holds what Flax overwrites with its gradient."""
     return isinstance(tree, Mapping) and OVERWRITE_WITH_GRADIENT in tree
 

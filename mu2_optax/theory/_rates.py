@@ -1,6 +1,6 @@
 r"""The learning rates and batch sizes of the theorems; letters as in :mod:`mu2_optax.theory`."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -88,6 +88,14 @@ def max_learning_rate(
     if method == "mu2_extra_sgd":
         return 1 / (2 * L)
     return 1 / (16 * L * (1 + jnp.log(T)))
+
+
+@overload
+def batch_size(*, t: int, steps: int) -> int: ...
+
+
+@overload
+def batch_size(*, t: Numbers, steps: Numbers) -> Any: ...
 
 
 def batch_size(*, t: Numbers, steps: Numbers) -> Any:
