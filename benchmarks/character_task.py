@@ -81,18 +81,24 @@ def normalized(norm: Any, x: Any) -> Any:
     return x * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5) * norm["scale"] + norm["shift"]
 
 
+def attention(h: Any, heads: int) -> Any:
+    """What each place of windows sees of those before it; ``h`` is query, keys and values."""
+    count, length, _ = h.shape
+    split = lambda a: a.reshape(count, length, heads, -1).transpose(0, 2, 1, 3)
+    query, keys, values = map(split, jnp.split(h, 3, axis=-1))
+    scores = query @ keys.swapaxes(-1, -2) * query.shape[-1] ** -0.5
+    causal = np.tril(np.ones((length, length), bool))
+    seen = jax.nn.softmax(jnp.where(causal, scores, -1e9)) @ values
+    return seen.transpose(0, 2, 1, 3).reshape(count, length, -1)
+
+
 def logits_of(params: Any, windows: Any) -> Any:
     """What comes next after each character of windows (count, CONTEXT)."""
-    causal = np.tril(np.ones((CONTEXT, CONTEXT), bool))
     x = params["characters"][windows] + params["positions"]
-    split = lambda a: a.reshape(len(a), CONTEXT, HEADS, -1).transpose(0, 2, 1, 3)
     for number in range(LAYERS):
         layer = params[f"layer{number}"]
         h = normalized(layer["norm1"], x) @ layer["attention"]
-        query, keys, values = map(split, jnp.split(h, 3, axis=-1))
-        scores = query @ keys.swapaxes(-1, -2) * (WIDTH // HEADS) ** -0.5
-        seen = jax.nn.softmax(jnp.where(causal, scores, -1e9)) @ values
-        x += seen.transpose(0, 2, 1, 3).reshape(x.shape) @ layer["attended"]
+        x += attention(h, HEADS) @ layer["attended"]
         h = normalized(layer["norm2"], x) @ layer["up"] + layer["up_bias"]
         x += jax.nn.relu(h) @ layer["down"] + layer["down_bias"]
     return normalized(params["norm"], x) @ params["out"]

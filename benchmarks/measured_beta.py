@@ -11,7 +11,7 @@ Runs of ``benchmarks.convex`` in the same setting are taken over from its result
 """
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -57,21 +57,34 @@ def draw(results: experiment.Results, steps: int, title: str, file: Path) -> Non
     experiment.finish_figure(figure, title, file)
 
 
+def arguments(
+    description: str | None, optimizers: Sequence[str], kind: str
+) -> tuple[argparse.Namespace, Data]:
+    """The options of a comparison whose results are of this kind, and its data."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    experiment.add_arguments(parser, data="mnist", rates=convex.RATES, optimizers=optimizers)
+    args = parser.parse_args()
+    args.out = args.out or folder(kind, args.data)
+    args.steps = args.steps or convex.STEPS
+    return args, datasets.load_or_exit(parser, args)
+
+
+def folder(kind: str, data: str) -> Path:
+    """Where results of a kind are, such as ``"convex"``."""
+    return files.RESULTS / f"{kind}_{data.replace('-', '_')}"
+
+
 def main() -> None:
     """Runs the comparison."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    experiment.add_arguments(parser, data="mnist", rates=convex.RATES, optimizers=COMPARED)
-    args = parser.parse_args()
-    name = args.data.replace("-", "_")
-    args.out = args.out or files.RESULTS / f"measured_{name}"
-    steps = args.steps or convex.STEPS
+    args, data = arguments(__doc__, COMPARED, "measured")
+    steps = args.steps
     results = run_on_sets(
         args,
-        datasets.load_or_exit(parser, args),
+        data,
         lambda optimizer: (steps, int(steps // OPTIMIZERS[optimizer].gradients)),
-        files.RESULTS / f"convex_{name}",
+        folder("convex", args.data),
     )
     experiment.save(results.values(), args.out, "benchmarks.measured_beta")
     title = f"{datasets.TITLES[args.data]}: logistic regression, {steps} steps"

@@ -12,37 +12,23 @@ steps. It writes ``results.csv`` and ``meta.json`` into
 ``benchmarks.measured_beta``.
 """
 
-import argparse
-
-from benchmarks import convex, experiment, files, measured_beta
+from benchmarks import experiment, measured_beta
 from benchmarks.optimizers import OPTIMIZERS, PARTS
-from examples import data as datasets
 
 COMPARED = ("mu2_sgd", "mu2_sgd_measured", "sgd", *PARTS)
 
 
 def main() -> None:
     """Runs the comparison."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    experiment.add_arguments(parser, data="mnist", rates=convex.RATES, optimizers=COMPARED)
-    args = parser.parse_args()
-    name = args.data.replace("-", "_")
-    args.out = args.out or files.RESULTS / f"part_{name}"
-    steps = args.steps or convex.STEPS
+    args, data = measured_beta.arguments(__doc__, COMPARED, "part")
 
     def steps_of(optimizer: str) -> tuple[int, ...]:
-        equal_cost = int(steps // OPTIMIZERS[optimizer].gradients)
+        equal_cost = int(args.steps // OPTIMIZERS[optimizer].gradients)
         only = optimizer in PARTS and "measured" not in optimizer
-        return (equal_cost,) if only else (steps, equal_cost)
+        return (equal_cost,) if only else (args.steps, equal_cost)
 
-    results = measured_beta.run_on_sets(
-        args,
-        datasets.load_or_exit(parser, args),
-        steps_of,
-        files.RESULTS / f"measured_{name}",
-    )
+    known = measured_beta.folder("measured", args.data)
+    results = measured_beta.run_on_sets(args, data, steps_of, known)
     experiment.save(results.values(), args.out, "benchmarks.part")
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.character_task import normalized, text
+from benchmarks.character_task import attention, normalized, text
 from benchmarks.scanned_task import cross_entropy
 from benchmarks.self_tuning.task import TEST, VALIDATION, Functions
 
@@ -108,7 +108,6 @@ def transformer(data: Any, output: str, batch: int = 16, width: int = 48) -> Fun
       width: Of the residual stream.
     """
     kinds, heads, depth = len(data["alphabet"]), 4, 2
-    causal = np.tril(np.ones((CONTEXT, CONTEXT), bool))
 
     def init(key: Any) -> Any:
         keys = iter(jax.random.split(key, 2 + 4 * depth))
@@ -134,14 +133,10 @@ def transformer(data: Any, output: str, batch: int = 16, width: int = 48) -> Fun
 
     def logits_of(params: Any, windows: Any) -> Any:
         x = params["characters"][windows] + params["positions"]
-        part = lambda a: a.reshape(len(a), CONTEXT, heads, -1).transpose(0, 2, 1, 3)
         for number in range(depth):
             layer = params[f"layer{number}"]
             h = normalized(layer["norm1"], x) @ layer["attention"]
-            query, keys, values = map(part, jnp.split(h, 3, axis=-1))
-            scores = query @ keys.swapaxes(-1, -2) * (width // heads) ** -0.5
-            seen = jax.nn.softmax(jnp.where(causal, scores, -1e9)) @ values
-            x += seen.transpose(0, 2, 1, 3).reshape(x.shape) @ layer["attended"]
+            x += attention(h, heads) @ layer["attended"]
             x += jax.nn.gelu(normalized(layer["norm2"], x) @ layer["up"]) @ layer["down"]
         out = params["out"] if output == "zero" else params["characters"].T
         return normalized(params["norm"], x) @ out
