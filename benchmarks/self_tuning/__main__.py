@@ -3,13 +3,13 @@
     python -m benchmarks.self_tuning --minutes 60             # goes on where it was stopped
     python -m benchmarks.self_tuning --task mlp_fashion --role tuned --peers adamw_cosine
     python -m benchmarks.self_tuning --report                 # tables and pictures only
-    python -m benchmarks.self_tuning --frozen COMMIT          # confirmation, with mu2_auto
+    python -m benchmarks.self_tuning --frozen COMMIT          # mu2_auto on the other tasks
 
 Untouched means at the published default; tuned means the best of the grid on this task, and
 calibrated the one rate that is best on average over the development tasks, both chosen by the
 validation split with one seed. The test split is measured at the end of a run and chooses nothing.
 
-``mu2_auto`` is not run on a confirmation task unless ``--frozen`` names the commit that fixed its
+``mu2_auto`` is run on development tasks alone, unless ``--frozen`` names the commit that fixed its
 constants; ``frozen.json`` has that name and what ``mu2_auto`` gave then (``--freeze`` writes it),
 and the results keep the name. Every run is written into ``benchmarks/results/self_tuning``
 at once, in a file for each task, so several processes can work on different tasks.
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.self_tuning import frozen, records, report, roles, runner
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS
-from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
+from benchmarks.self_tuning.task import DEVELOPMENT, SIDES
 from benchmarks.self_tuning.tasks import TASKS
 from examples.cpu_layers import keep_freed_memory
 from examples.data import DATA_VARIABLE
@@ -37,7 +37,7 @@ def arguments(options: list[str] | None = None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--task", nargs="+", choices=TASKS, metavar="NAME", help="default: all")
-    add("--side", choices=(DEVELOPMENT, CONFIRMATION), help="only the tasks of this side")
+    add("--side", choices=SIDES, help="only the tasks of this side")
     add("--role", nargs="+", choices=roles.ROLES, default=list(roles.ROLES), metavar="NAME")
     add("--peers", nargs="+", choices=PEERS, metavar="NAME", help="default: all")
     add("--seeds", type=positive_int, default=SEEDS, metavar="N", help="default: %(default)s")
@@ -49,9 +49,9 @@ def arguments(options: list[str] | None = None) -> argparse.Namespace:
     add("--again", nargs="+", default=(), choices=PEERS, metavar="NAME", help="forget their runs")
     add("--report", action="store_true", help="run nothing")
     args = parser.parse_args(options)
-    locked = any(TASKS[name].side == CONFIRMATION for name in args.task or ())
+    locked = [name for name in args.task or () if TASKS[name].side != DEVELOPMENT]
     if args.frozen is None and locked and set(OURS) & set(args.peers or ()):
-        parser.error(f"{AUTO} on confirmation tasks needs --frozen COMMIT: its constants are fixed")
+        parser.error(f"{AUTO} on {locked[0]} needs --frozen COMMIT: its constants are fixed")
     if args.frozen is not None:
         known = frozen.read()
         for peer in set(OURS) & set(args.peers or OURS):
@@ -67,8 +67,8 @@ def arguments(options: list[str] | None = None) -> argparse.Namespace:
 
 
 def allowed(name: str, peer: str, frozen: str | None) -> bool:
-    """The lock: nothing may be chosen on a confirmation task, so its result stays unknown."""
-    return peer not in OURS or TASKS[name].side != CONFIRMATION or frozen is not None
+    """The lock: what may be chosen on development tasks alone stays unknown on the others."""
+    return peer not in OURS or TASKS[name].side == DEVELOPMENT or frozen is not None
 
 
 def run(args: argparse.Namespace) -> bool:

@@ -99,7 +99,7 @@ def made(results: Results) -> str:
             count, seconds = count + 1, seconds + run["seconds"]
             machines.add(info["machine"])
             versions.add(f"JAX {info['versions']['jax']}, Optax {info['versions']['optax']}")
-            if TASKS[name].side == CONFIRMATION and cell.peer in OURS:
+            if TASKS[name].side != DEVELOPMENT and cell.peer in OURS:
                 frozen.add(str(info["frozen"]))
     if not count:
         return "Nothing has been run.\n"
@@ -108,7 +108,7 @@ def made(results: Results) -> str:
     lock = f"frozen by the commit {commits}" if frozen else "not run there yet"
     return (
         f"{count} runs, {seconds / 3600:.1f} hours of one core ({on}). "
-        f"`mu2_auto` on confirmation tasks: {lock}.\n"
+        f"`mu2_auto` on confirmation and fresh tasks: {lock}.\n"
     )
 
 

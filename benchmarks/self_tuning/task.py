@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-DEVELOPMENT, CONFIRMATION = "development", "confirmation"
+DEVELOPMENT, CONFIRMATION, FRESH = SIDES = ("development", "confirmation", "fresh")
 VALIDATION, TEST = "validation", "test"
 
 
@@ -39,7 +39,8 @@ class Task(NamedTuple):
 
     Attributes:
       kind: What sort of problem it is.
-      side: ``DEVELOPMENT``, or ``CONFIRMATION`` for a task that no constant was chosen on.
+      side: ``DEVELOPMENT``; ``CONFIRMATION`` for a task that no constant was chosen on, or
+        ``FRESH`` for one that no rule was run on before the present one.
       metric: "accuracy", "loss", "error" or "return".
       steps: How many, a multiple of 20.
       load: From the folder of the data to a tree of arrays.

@@ -43,7 +43,8 @@ def load(name: str) -> Any:
     return {"train": codes[: -2 * tenth], "alphabet": np.unique(codes), **windows}
 
 
-def _language_model(data: Any, init: Any, logits_of: Any, batch: int) -> Functions:
+def language_model(data: Any, init: Any, logits_of: Any, batch: int) -> Functions:
+    """The next character of windows of a text; ``logits_of`` is a function of (params, windows)."""
     train = data["train"]
     window = np.arange(CONTEXT + 1)
     loss = lambda params, some: cross_entropy(logits_of(params, some[:, :-1]), some[:, 1:])
@@ -95,7 +96,7 @@ def recurrent_network(data: Any, cell: str, batch: int = 16, width: int = 64) ->
         _, h = jax.lax.scan(lambda state, x: step(params, state, x), start, x)
         return h.swapaxes(0, 1) @ params["out"]["w"] + params["out"]["b"]
 
-    return _language_model(data, init, logits_of, batch)
+    return language_model(data, init, logits_of, batch)
 
 
 def transformer(data: Any, output: str, batch: int = 16, width: int = 48) -> Functions:
@@ -141,4 +142,4 @@ def transformer(data: Any, output: str, batch: int = 16, width: int = 48) -> Fun
         out = params["out"] if output == "zero" else params["characters"].T
         return normalized(params["norm"], x) @ out
 
-    return _language_model(data, init, logits_of, batch)
+    return language_model(data, init, logits_of, batch)
