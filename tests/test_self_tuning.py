@@ -26,7 +26,7 @@ from benchmarks.self_tuning import (
 )
 from benchmarks.self_tuning.peers import PEERS
 from benchmarks.self_tuning.records import Cell, Records
-from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, Functions, Task, split
+from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, FRESH, Functions, Task, split
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS, finetuning, images
 from mu2_optax import _auto
 from mu2_optax.sweep import Data
@@ -95,6 +95,13 @@ def test_every_kind_has_a_task_on_either_side():
     assert len(kinds[0]) >= 12
     assert kinds[0] == kinds[1]
     assert all(task.side == DEVELOPMENT for task in VARIANTS.values())
+
+
+def test_fresh_tasks_are_of_kinds_that_no_other_task_is_of():
+    kinds = [task.kind for task in roles.counted(FRESH).values()]
+    others = {task.kind for task in TASKS.values() if task.side != FRESH}
+    assert len(set(kinds)) == len(kinds) > 5
+    assert not others & set(kinds)
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -515,8 +522,8 @@ def test_scores_are_over_the_tasks_that_have_a_target_and_say_how_many(two_sides
     assert head[1] == "development, untouched (1 of 1 tasks)"
     assert head[4] == "confirmation, untouched (0 of 1 tasks)"
     shown = {row[0]: row[1:] for row in body}
-    assert shown["mu2_auto"] == ["**1.000**"] * 3 + [""] * 3
-    assert shown["Adam"] == ["0.000"] * 3 + [""] * 3
+    assert shown["mu2_auto"] == ["**1.000**"] * 3 + [""] * 6
+    assert shown["Adam"] == ["0.000"] * 3 + [""] * 6
     assert set(shown) == {"mu2_auto", "Adam", *(PEERS[peer].title for peer in roles.RETUNED)}
 
 
@@ -528,10 +535,11 @@ def test_factors_are_beside_the_factor_one_and_the_others_not_run(two_sides):
     assert body == [["tiny, loss", "not run", "−20.0 %", "1.000 ± 0.014", "not run", "not run"]]
 
 
-def test_the_list_of_tasks_has_every_kind_and_variants_say_what_was_not_run(tmp_path):
+def test_the_lists_of_tasks_have_every_kind_and_variants_say_what_was_not_run(tmp_path):
     results = analysis.Results(tmp_path)
     _, body = rows.list_rows(results)
     names = {name.strip("`") for row in body for name in row[1:3]}
+    names |= {row[1].strip("`") for row in rows.fresh_rows(results)[1]}
     assert names == {name for name, task in TASKS.items() if task.variant_of is None}
     shown = {row[0]: row[1:] for row in body}
     assert shown["transformer"] == ["`transformer_topics`", "`transformer_source`", "loss", "500"]

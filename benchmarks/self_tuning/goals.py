@@ -6,7 +6,7 @@ from typing import NamedTuple
 from benchmarks.self_tuning.analysis import Results, behind, figure
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
-from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, TEST
+from benchmarks.self_tuning.task import DEVELOPMENT, SIDES, TEST
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
 
 NEAR, FAR, COLLAPSED = 0.02, 0.1, 0.5
@@ -31,15 +31,14 @@ class Goal(NamedTuple):
 
 
 def goals(results: Results, ours: str = AUTO) -> list[Goal]:
-    """All of them, for both sides.
+    """All of them, for every side.
 
     They are about ``mu2_auto()``. Of ``mu2_auto(spectral=True)`` the same can be asked.
     """
-    sides = (DEVELOPMENT, CONFIRMATION)
     roles = (UNTOUCHED, CALIBRATED)
     return [
-        *(_ahead(results, side, role, ours) for side in sides for role in roles),
-        *(goal for side in sides for goal in _beside_tuned(results, side, ours)),
+        *(_ahead(results, side, role, ours) for side in SIDES for role in roles),
+        *(goal for side in SIDES for goal in _beside_tuned(results, side, ours)),
         _flat(results, ours),
         _variants(results, ours),
     ]

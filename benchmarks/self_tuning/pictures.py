@@ -12,8 +12,8 @@ from benchmarks.self_tuning.analysis import LONGEST, Results, behind, profile
 from benchmarks.self_tuning.goals import factor_margins, margins
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, REFERENCE, SPECTRAL
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
-from benchmarks.self_tuning.rows import ROLES, SIDES
-from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
+from benchmarks.self_tuning.rows import ROLES
+from benchmarks.self_tuning.task import CONFIRMATION, SIDES
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
 
 SHOWN = 0.1  # the colours end at 10 % behind
@@ -75,15 +75,15 @@ def draw_front(results: Results, file: Path) -> None:
 
 
 def draw_beside(results: Results, file: Path) -> None:
-    """The tasks of both sides, with the marks of more peers."""
+    """The tasks of every side, with the marks of more peers."""
     points = {side: behind_tuned(results, side, BESIDE) for side in SIDES}
     sizes = [max(len(points[side]), 1) for side in SIDES]
     figure = Figure(figsize=(6.4, 0.4 * sum(sizes) + 2.6), layout="constrained")
-    panels = figure.subplots(2, 1, sharex=True, height_ratios=sizes)
+    panels = figure.subplots(len(SIDES), 1, sharex=True, height_ratios=sizes)
     for side, axes in zip(SIDES, panels, strict=True):
         _draw_marks(axes, points[side], BESIDE)
         axes.set_title(f"{side} tasks: {len(points[side])} of {len(counted(side))}", fontsize=11)
-    panels[1].set_xlabel(
+    panels[-1].set_xlabel(
         f"{LEVELS}; left of 0: ahead of it\n"
         f"(.0025 of accuracy is 1 %;\n{100 * EDGE:.0f} % and more are at the edge)"
     )
@@ -121,8 +121,8 @@ def _style(number: int, peer: str) -> dict[str, object]:
 
 def draw_profiles(results: Results, file: Path) -> None:
     """The share of the tasks done within τ times the steps of the quickest."""
-    figure = Figure(figsize=(11, 6.5), layout="constrained")
-    panels = figure.subplots(2, 3, sharex=True, sharey=True)
+    figure = Figure(figsize=(11, 9), layout="constrained")
+    panels = figure.subplots(len(SIDES), 3, sharex=True, sharey=True)
     taus = np.linspace(1, LONGEST, 301)
     entries = {}
     for side, row in zip(SIDES, panels, strict=True):
@@ -137,7 +137,7 @@ def draw_profiles(results: Results, file: Path) -> None:
             axes.set(title=f"{side}, {role}: {len(names)} tasks", xlim=(1, LONGEST), ylim=(0, 1.02))
             axes.grid(alpha=0.3)
         row[0].set_ylabel("share of the tasks")
-    for axes in panels[1]:
+    for axes in panels[-1]:
         axes.set_xlabel("times the steps of the quickest")
     if entries:
         figure.legend(
@@ -154,7 +154,7 @@ def draw_profiles(results: Results, file: Path) -> None:
 def draw_tasks(results: Results, file: Path) -> None:
     """How far each optimizer is behind the best tuned peer, task by task and role by role."""
     names = [name for side in SIDES for name in counted(side)]
-    figure = Figure(figsize=(13, 9), layout="constrained")
+    figure = Figure(figsize=(13, 11), layout="constrained")
     panels = figure.subplots(1, 3, sharey=True)
     image = None
     for role, axes in zip(ROLES, panels, strict=True):
@@ -172,7 +172,8 @@ def draw_tasks(results: Results, file: Path) -> None:
                 axes.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=5.5)
         axes.set_xticks(range(len(PEERS)), [p.title for p in PEERS.values()], rotation=90, size=7)
         axes.set_yticks(range(len(names)), names, size=7)
-        axes.axhline(len(counted(DEVELOPMENT)) - 0.5, color="black")
+        for height in np.cumsum([len(counted(side)) for side in SIDES[:-1]]):
+            axes.axhline(height - 0.5, color="black")
         axes.set_title(role, fontsize=10)
     figure.suptitle("% behind the best tuned peer (.0025 of accuracy is 1 %)", fontsize=11)
     if image is not None:

@@ -10,11 +10,10 @@ from benchmarks.self_tuning.analysis import Figure, Results, behind, figure
 from benchmarks.self_tuning.goals import FACTOR_LIMITS, FAR, NEAR, goals
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, best_value, counted
-from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, TEST, Task
+from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, FRESH, SIDES, TEST, Task
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
 from benchmarks.self_tuning.times import time_rows
 
-SIDES = (DEVELOPMENT, CONFIRMATION)
 ROLES = (UNTOUCHED, CALIBRATED, TUNED)
 COLOURS = {0.0: "🟩", NEAR: "🟨", FAR: "🟧", math.inf: "🟥"}  # up to so far behind
 
@@ -64,10 +63,10 @@ def ahead_by(task: Task, own: float, other: float) -> str:
 
 
 def list_rows(results: Results) -> Rows:
-    """The tasks: kind by kind, with metric and steps."""
+    """The tasks of the kinds that have two, with metric and steps."""
     del results
     body = []
-    sides = [counted(side) for side in SIDES]
+    sides = [counted(side) for side in (DEVELOPMENT, CONFIRMATION)]
     for kind in dict.fromkeys(task.kind for task in sides[0].values()):
         (one, first), (two, second) = (
             next(item for item in side.items() if item[1].kind == kind) for side in sides
@@ -75,6 +74,13 @@ def list_rows(results: Results) -> Rows:
         steps = " / ".join(str(steps) for steps in dict.fromkeys((first.steps, second.steps)))
         body.append([kind, f"`{one}`", f"`{two}`", first.metric, steps])
     return ["kind", "development", "confirmation", "metric", "steps"], body
+
+
+def fresh_rows(results: Results) -> Rows:
+    """The fresh tasks: what each is."""
+    del results
+    body = [[t.kind, f"`{n}`", t.metric, str(t.steps)] for n, t in counted(FRESH).items()]
+    return ["kind", "task", "metric", "steps"], body
 
 
 def goal_rows(results: Results) -> Rows:
@@ -214,6 +220,7 @@ def _colour(by: float) -> str:
 
 TABLES = {
     "list": list_rows,
+    "fresh_list": fresh_rows,
     "goals": goal_rows,
     "scores": score_rows,
     "front": front_rows,

@@ -9,7 +9,7 @@ from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.records import Records
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
 from benchmarks.self_tuning.rows import ROLES, ahead_by
-from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
+from benchmarks.self_tuning.task import DEVELOPMENT, SIDES
 from benchmarks.self_tuning.tasks import TASKS
 
 CALLS = {AUTO: "`mu2_auto()`", SPECTRAL: "`mu2_auto(spectral=True)`"}
@@ -116,7 +116,8 @@ def edges(results: Results) -> str:
     """How often the best rate is at an end of its grid, beyond which there may be a better one."""
     found = [
         (rate, PEERS[peer].rates)
-        for name in (*counted(DEVELOPMENT), *counted(CONFIRMATION))
+        for side in SIDES
+        for name in counted(side)
         for peer in PEERS
         if peer not in OURS and (rate := results.rates[TUNED, name, peer]) is not None
     ]

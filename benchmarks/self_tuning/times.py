@@ -5,7 +5,7 @@ import numpy as np
 from benchmarks.self_tuning.analysis import Results
 from benchmarks.self_tuning.peers import AUTO, REFERENCE, SPECTRAL
 from benchmarks.self_tuning.roles import counted
-from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT
+from benchmarks.self_tuning.task import SIDES
 
 BESIDE = {AUTO: "mu2_auto()", SPECTRAL: "with `spectral`", "muon_cosine": "Muon, cosine"}
 
@@ -24,7 +24,7 @@ def time_rows(results: Results) -> tuple[list[str], list[list[str]]]:
     """The time of a step with AdamW, and how many times as long the others take."""
     body = []
     ratios: dict[str, list[float]] = {peer: [] for peer in BESIDE}
-    for name, task in (counted(DEVELOPMENT) | counted(CONFIRMATION)).items():
+    for name, task in {n: t for side in SIDES for n, t in counted(side).items()}.items():
         first = seconds(results, name, REFERENCE)
         if first is None:
             continue
