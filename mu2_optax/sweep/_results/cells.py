@@ -50,7 +50,7 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
     return assemble(
         {name: np.unique(np.concatenate([r.axes[name] for r in results])) for name in first.axes},
         np.unique(np.concatenate([result.seeds for result in results])),
-        [cell for result in results for cell in _cells(result)],
+        [cell for result in results for cell in finished_cells(result)],
         [_template(result) for result in results],
         label=first.label,
         info=dict(first.info),
@@ -72,7 +72,7 @@ def in_grid(
     Returns:
       The result over the whole grid.
     """
-    cells, template = _cells(result), _template(result)
+    cells, template = finished_cells(result), _template(result)
     return assemble(axes, seeds, cells, [template], label=result.label, info=dict(result.info))
 
 
@@ -156,7 +156,7 @@ def _blank(shape: tuple[int, ...], cell: npt.NDArray[Any], complete: bool) -> np
     return np.full((*shape, *cell.shape), np.nan, dtype)
 
 
-def _cells(result: SweepResult) -> Iterator[CellRecord]:
+def finished_cells(result: SweepResult) -> Iterator[CellRecord]:
     """The finished cells of a result."""
     for cell in np.argwhere(result.finished):
         at = tuple(int(i) for i in cell)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mu2_optax.sweep._grid import SEED
-from mu2_optax.sweep._results.cells import CellRecord, assemble
+from mu2_optax.sweep._results.cells import CellRecord, assemble, finished_cells
 from mu2_optax.sweep._results.disk import (
     check_beside,
     is_sealed,
@@ -156,16 +156,11 @@ def _to_csv(results: Sequence[SweepResult]) -> str:
     writer = csv.DictWriter(buffer, [_OPTIMIZER, *axes, SEED, *metrics, *failed], restval="")
     writer.writeheader()
     for result in results:
-        for cell in np.argwhere(result.finished):
-            index = tuple(int(i) for i in cell)
-            row = {_OPTIMIZER: result.label, SEED: int(result.seeds[index[-1]])}
-            for (name, axis), i in zip(result.axes.items(), index[:-1], strict=True):
-                row[name] = repr(float(axis[i]))
-            for name, array in result.metrics.items():
-                row[name] = _to_field(array[index])
-            if index in result.errors:
-                row[_ERROR] = result.errors[index]
-            writer.writerow(row)
+        for point, seed, outcome, error in finished_cells(result):
+            row: dict[str, Any] = {_OPTIMIZER: result.label, SEED: seed}
+            row |= zip(result.axes, map(repr, point), strict=True)
+            row |= {name: _to_field(value) for name, value in outcome.items()}
+            writer.writerow(row | ({} if error is None else {_ERROR: error}))
     return buffer.getvalue()
 
 
