@@ -99,7 +99,7 @@ def make_plan(options: argparse.Namespace) -> Plan:
         raise UsageError(str(error)) from error
     rates = grid.axes[LEARNING_RATE]
     name, steps, rows = (_own_task if options.function else _built_in_task)(options, rates)
-    context = {"task": name, "ball": options.ball, "steps": options.steps}
+    context = {"task": name, "ball": options.ball, "steps": steps}
     return Plan(name, rows, grid.seeds, steps, context, choose_folder(options, name))
 
 
