@@ -18,7 +18,8 @@ one of ``TABLES`` of its module ``rows`` or of ``SENTENCES``, with the ``side`` 
 those that have one.
 ``beside_adam`` and ``every_step`` have what ``benchmarks.step_cost`` measured, from its CSV file;
 ``vs_pytorch`` what ``benchmarks.vs_pytorch`` did, from the folder of its files;
-``forgotten_average`` what ``benchmarks.forgotten_average`` measured;
+``forgotten_average`` what ``benchmarks.forgotten_average`` measured, and ``clipping`` what
+``benchmarks.clipping`` did;
 ``faults``, ``long_runs`` and ``long_sweeps`` what ``benchmarks.faults`` and
 ``benchmarks.long_runs`` did; ``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster``
 measured and simulated.
@@ -101,6 +102,22 @@ def forgotten_table(file: Path) -> str:
     return markdown(["", "steps", *shown], body)
 
 
+def clipping_table(file: Path) -> str:
+    """The mean loss over the seeds at each norm, and that of the worst seed."""
+    rows = read_rows(file)
+    norms = list(dict.fromkeys(row["norm"] for row in rows))
+    body = []
+    for case in dict.fromkeys((row["task"], row["optimizer"]) for row in rows):
+        own = {norm: [] for norm in norms}
+        for row in rows:
+            if (row["task"], row["optimizer"]) == case:
+                own[row["norm"]].append(float(row["test_loss"]))
+        cells = [f"{np.mean(losses):.3f} ({max(losses):.3f})" for losses in own.values()]
+        body.append([case[0], f"`{case[1]}`", *cells])
+    heads = ["not clipped" if norm == "inf" else f"norm {norm}" for norm in norms]
+    return markdown(["", "", *heads], body)
+
+
 def render(text: str) -> str:
     """A page with its tables made anew."""
 
@@ -165,6 +182,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "measures": _of_results(measures_table),
     "self_tuning": self_tuning_table,
     "forgotten_average": forgotten_table,
+    "clipping": clipping_table,
     "faults": _of_rows(fault_tables.faults_table),
     "long_runs": _of_rows(fault_tables.long_runs_table),
     "long_sweeps": _of_rows(fault_tables.long_sweeps_table),

@@ -18,6 +18,7 @@ from benchmarks import (
     calibration,
     character_task,
     cifar10,
+    clipping,
     convex,
     digits,
     exact_gradient,
@@ -374,6 +375,19 @@ def test_the_forgotten_average_is_measured_and_shown(tmp_path, monkeypatch):
     rows = [line.split(" | ") for line in table.splitlines()[2:]]
     assert [row[1] for row in rows] == ["3", "9", "30"]
     assert all(0 <= float(value) <= 1 for row in rows for value in row[2:4])
+
+
+@pytest.mark.slow
+def test_clipping_is_compared_on_losses_that_can_explode(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "RESULTS", tmp_path)
+    call(clipping, monkeypatch, "--steps", 40, "--seeds", 2)
+    table = tables.clipping_table(tmp_path / "clipping" / "results.csv")
+    head, _, *rows = (line.split(" | ") for line in table.splitlines())
+    assert head[2:] == ["not clipped", "norm 10", "norm 1", "norm 0.1 |"]
+    assert len(rows) == 4
+    for row in rows:
+        for mean, worst in (cell.strip(" |)").split(" (") for cell in row[2:]):
+            assert float(mean) <= float(worst)
 
 
 TINY = {
