@@ -103,7 +103,7 @@ def slow_but_one_of_a_kind(name):
     return pytest.param(name, id=name, marks=marks)
 
 
-@pytest.mark.parametrize("name", map(slow_but_one_of_a_kind, OWN))
+@pytest.mark.parametrize("name", [slow_but_one_of_a_kind(name) for name in OWN])
 def test_every_task_can_be_trained_and_measured(name, small_images):
     task = TASKS[name]
     assert task.steps % runner.POINTS == 0
