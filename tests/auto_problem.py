@@ -10,15 +10,17 @@ import optax
 import mu2_optax
 
 STEPS, BATCH = 30, 16
-KEYS = jax.random.split(jax.random.key(0), 4)
-FEATURES = jax.random.normal(KEYS[0], (STEPS, BATCH, 3))
-TARGETS = jnp.sin(FEATURES.sum(-1, keepdims=True)) + 0.1 * jax.random.normal(
-    KEYS[1], (STEPS, BATCH, 1)
+RNG = np.random.default_rng(0)
+normal = lambda *shape: RNG.normal(size=shape).astype(np.float32)
+FEATURES = normal(STEPS, BATCH, 3)
+TARGETS = np.sin(FEATURES.sum(-1, keepdims=True)) + np.float32(0.1) * normal(STEPS, BATCH, 1)
+START = jax.tree.map(
+    jnp.asarray,
+    {
+        "body": {"kernel": normal(3, 8), "bias": np.zeros(8, np.float32)},
+        "head": {"kernel": normal(8, 1) / 3, "bias": np.zeros(1, np.float32)},
+    },
 )
-START = {
-    "body": {"kernel": jax.random.normal(KEYS[2], (3, 8)), "bias": jnp.zeros(8)},
-    "head": {"kernel": jax.random.normal(KEYS[3], (8, 1)) / 3, "bias": jnp.zeros(1)},
-}
 
 
 def apply(params, features):
@@ -36,6 +38,9 @@ def batches(steps=STEPS):
 
 
 gradient = jax.grad(loss_fn)
+
+
+average = jax.jit(mu2_optax.eval_params)
 
 
 @functools.cache
@@ -84,4 +89,4 @@ def assert_same(tree, other, atol=1e-4):
 
 def apart(tree, other):
     pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
-    return max(float(jnp.max(jnp.abs(a - b))) for a, b in pairs)
+    return max(float(np.max(np.abs(np.asarray(a) - np.asarray(b)))) for a, b in pairs)

@@ -55,22 +55,27 @@ def by_hand(params, x):
 
 def linen_variables(batch_norm=True, dtype=jnp.float32):
     """New parameters and statistics, the same each time; a test may donate them."""
-    return jax.tree.map(jnp.copy, _variables(batch_norm, dtype))
+    return jax.tree.map(jnp.array, _variables(batch_norm, dtype))
 
 
 @functools.cache
 def _variables(batch_norm, dtype):
     model = LinenCNN(batch_norm=batch_norm, dtype=dtype)
     init = jax.jit(functools.partial(model.init, train=False))
-    return init(jax.random.key(0), jnp.zeros((1, 6, 6, 1)))
+    variables = init(jax.random.key(0), np.zeros((1, 6, 6, 1), np.float32))
+    return jax.tree.map(np.asarray, variables)
 
 
 def nnx_model(**options):
     """The NNX network with the parameters of the linen one."""
-    model = NnxCNN(nnx.Rngs(0), **options)
-    params = linen_variables(options.get("batch_norm", True))["params"]
-    nnx.update(model, nnx.State(jax.tree.map(jnp.copy, params)))
+    model = _new_model(**options)()
+    nnx.update(model, nnx.State(linen_variables(options.get("batch_norm", True))["params"]))
     return model
+
+
+@functools.cache
+def _new_model(**options):
+    return nnx.jit(lambda: NnxCNN(nnx.Rngs(0), **options))
 
 
 def batches(steps, size=16, seed=0):

@@ -96,3 +96,9 @@ def run(tx, params, batches, grad_fn=grad_fn, part=1):
 
     (_, state), points = whole(params, batches)
     return points, state
+
+
+def compiled(tx):
+    """``tx`` with ``init`` and ``update`` compiled, each as a whole: for tests of a few calls."""
+    update = jax.jit(optax.with_extra_args_support(tx).update, static_argnames="grad_fn")
+    return optax.GradientTransformationExtraArgs(jax.jit(tx.init), update)

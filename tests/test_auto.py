@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 from optax import projections
-from problems import grad_fn, join, loss, run, samples, split, x64
+from problems import compiled, grad_fn, join, loss, run, samples, split, x64
 
 import mu2_optax
 from mu2_optax import eval_params, found_rate, mu2_auto
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
 ZS = samples(300, seed=2)
+PLAIN = compiled(mu2_auto())
 
 
 def steps(tx, params, grad_fn, batches):
@@ -131,10 +132,9 @@ def test_scaling_the_params_changes_nothing(scale):
 @pytest.mark.parametrize("size", [1e-18, 1e-12, 1.0, 1e12, 1e16])
 def test_the_first_step_has_the_size_of_the_first_distance(size):
     """√7/3 ρ in each coordinate of w, of which y takes 1 - 0.7/4, whatever the gradient's size."""
-    slopes = size * jnp.array([1.0, -2.0, 1e3])
+    slopes = (size * np.array([1.0, -2.0, 1e3])).astype(np.float32)
     params = jnp.array([3.0, -4.0, 12.0])  # a root mean square of 13/√3
-    tx = mu2_auto()
-    updates, state = tx.update(slopes, tx.init(params), params)
+    updates, state = PLAIN.update(slopes, PLAIN.init(params), params)
     first = 0.1 * 13 / np.sqrt(3) * np.sqrt(7) / 3
     np.testing.assert_allclose(found_rate(state), first, rtol=1e-5)
     np.testing.assert_allclose(updates, -first * (1 - 0.7 / 4) * np.sign(slopes), rtol=1e-5)
@@ -147,8 +147,8 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one():
 
 def test_vmapped_factors_equal_separate_runs_and_hardly_matter():
     with x64():
-        batches, params = jnp.array(samples(750 * 16)).reshape(750, 16, 6), split(jnp.array(X1))
-        mean_loss = lambda params, batch: jnp.mean(jax.vmap(loss, (None, 0))(params, batch))
+        batches, params = samples(750 * 16).reshape(750, 16, 6), split(X1)
+        mean_loss = jax.jit(lambda p, batch: jnp.mean(jax.vmap(loss, (None, 0))(p, batch)))
         gradient = jax.grad(mean_loss)
 
         def final(factor):
@@ -156,7 +156,7 @@ def test_vmapped_factors_equal_separate_runs_and_hardly_matter():
             points, state = run(tx, params, batches, gradient)
             return eval_params(state, jax.tree.map(lambda a: a[-1], points))
 
-        factors = jnp.logspace(-2, 1, 4)
+        factors = np.logspace(-2, 1, 4)
         together, separate = jax.jit(jax.vmap(final))(factors), jax.jit(final)
         everything = batches.reshape(-1, 6)
         losses = [float(mean_loss(params, everything))]
@@ -282,7 +282,8 @@ def test_a_row_that_is_seen_late_moves_by_one_rate():
         return (optax.apply_updates(params, updates), after), (after.w - state.w, found_rate(after))
 
     keys = jax.random.split(jax.random.key(0), 1001)
-    _, (moves, rates) = jax.lax.scan(step, (params, tx.init(params)), keys)
+    whole = jax.jit(lambda keys: jax.lax.scan(step, (params, tx.init(params)), keys)[1])
+    moves, rates = map(np.asarray, whole(keys))
     sizes = np.abs(moves[1000, 25:] / rates[1000])
     np.testing.assert_allclose(sizes, 1, rtol=1e-4)
 
@@ -319,8 +320,8 @@ def test_batches_with_huge_targets_are_survived():
             of_run[step] = size
     y = sizes * (x @ truth + 0.1 * jax.random.normal(keys[2], (3000, 16)))
     gradient = jax.grad(lambda p, b: jnp.mean((b[0] @ p - b[1]) ** 2))
-    ours = jax.vmap(lambda y: steps(mu2_auto(), jnp.zeros(10), gradient, (x, y))[0])(y)
-    theirs = jax.vmap(lambda y: adam(1e-2, jnp.zeros(10), gradient, (x, y)))(y)
+    ours = jax.jit(jax.vmap(lambda y: steps(mu2_auto(), jnp.zeros(10), gradient, (x, y))[0]))(y)
+    theirs = jax.jit(jax.vmap(lambda y: adam(1e-2, jnp.zeros(10), gradient, (x, y))))(y)
     distance = lambda found: np.linalg.norm(found - truth, axis=1)
     assert (distance(ours) < 2 * distance(theirs)).all()
     assert (distance(ours) < 0.02).all()
@@ -332,7 +333,7 @@ def test_weight_decay_of_any_size_stays_finite_and_shrinks():
     free, _, _ = steps(mu2_auto(), jnp.ones(5), pull, z)
     decays = jnp.array([0.1, 3.0, 10.0, 1e3])
     decayed = lambda decay: steps(mu2_auto(weight_decay=decay), jnp.ones(5), pull, z)[:2]
-    found, state = jax.vmap(decayed)(decays)
+    found, state = jax.jit(jax.vmap(decayed))(decays)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
     assert (np.linalg.norm(found, axis=1) < np.linalg.norm(free)).all()
     # Where u + λ w = 0: the gradient over its root mean square, which is about one here.
@@ -377,6 +378,7 @@ def test_with_a_projection_the_limit_is_the_constrained_minimum(name):
     z = jax.random.normal(jax.random.key(1), (3000, 2))
     value = lambda x, target: 0.5 * jnp.sum(curvatures * (x - target) ** 2)
 
+    @jax.jit
     @functools.partial(jax.vmap, in_axes=(0, None))
     @functools.partial(jax.vmap, in_axes=(None, 0))
     def distances(target, noise):
@@ -388,7 +390,7 @@ def test_with_a_projection_the_limit_is_the_constrained_minimum(name):
         return excess, jnp.abs(found - project(found)).max()
 
     targets = jnp.array([(0.0, 0.9), (0.2, 0.1), (2.0, 1.0)])
-    excess, outside = distances(targets, jnp.array([0.0, 0.3]))
+    excess, outside = map(np.asarray, distances(targets, jnp.array([0.0, 0.3])))
     assert excess.max() < 1e-3
     assert outside.max() < 1e-4
 

@@ -138,6 +138,8 @@ def test_data_parallel_linen_with_batch_norm_equals_one_device():
     assert_close(eight.batch_stats, one.batch_stats, 1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled_quickly")
 def test_fully_sharded_nnx_equals_one_device():
     def make(rngs):
         return nnx.Sequential(

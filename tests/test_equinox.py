@@ -81,7 +81,6 @@ def test_a_gradient_of_the_whole_model_says_how_to_combine_it():
     model = eqx.nn.MLP(3, 1, 4, 1, key=jax.random.key(0))
     grad_fn = eqx.filter_grad(lambda model, x: jnp.mean(jax.vmap(model)(x) ** 2))
     params = eqx.filter(model, eqx.is_inexact_array)
-    batch = jnp.ones((2, 3))
-    grads = grad_fn(model, batch)
+    batch = np.ones((2, 3), np.float32)
     with pytest.raises(TypeError, match=r"some leaves are None.*eqx.combine\(params, static\)"):
-        TX.update(grads, TX.init(params), params, grad_fn=grad_fn, batch=batch)
+        TX.update(params, TX.init(params), params, grad_fn=grad_fn, batch=batch)

@@ -37,6 +37,7 @@ def last_losses(dtype, tx):
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_bfloat16_params_with_the_default_state_train_as_well_as_float32():
     tx = mu2_optax.mu2_sgd(0.5, mu2_optax.linear_momentum())
     full, half = (last_losses(dtype, tx) for dtype in (jnp.float32, jnp.bfloat16))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import grad_fn, join, loss, run, samples, split
+from problems import compiled, grad_fn, join, loss, run, samples, split
 
 import mu2_optax
 from mu2_optax import mu2_sgd, multi_steps, value_and_grad
@@ -59,11 +59,10 @@ def test_params_stand_still_between_the_steps():
 
 
 def test_prev_grads_serve_as_well_as_grad_fn():
-    tx = multi_steps(mu2_sgd(0.3), 2)
+    tx, pair = compiled(multi_steps(mu2_sgd(0.3), 2)), jax.jit(mu2_optax.grad_pair(batch_grad))
     params = split(X1)
     state = tx.init(params)
     for zs in BIG[:6]:
-        pair = mu2_optax.grad_pair(batch_grad)
         grads, prev_grads = pair(params, state.inner_state.x, zs)
         one, _ = tx.update(grads, state, params, prev_grads=prev_grads)
         two, state = tx.update(grads, state, params, grad_fn=batch_grad, batch=zs)

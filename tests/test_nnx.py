@@ -99,10 +99,15 @@ def test_shared_weights_and_generators_stay_shared():
 
     model = Tied(nnx.Rngs(params=0, dropout=1))
     evaluate = mu2_nnx.value_and_grad(lambda model, x: jnp.mean(model(x) ** 2))
-    _, grads, again = evaluate(model, jnp.ones((2, 6)))
-    point = nnx.as_pure(nnx.state(model, nnx.Param))
-    assert len(jax.tree.leaves(point)) == 2
-    assert_close(nnx.as_pure(grads), again["grad_fn"](point, again["batch"]), 0.0)
+
+    @nnx.jit
+    def both(model, x):
+        _, grads, again = evaluate(model, x)
+        point = nnx.as_pure(nnx.state(model, nnx.Param))
+        assert len(jax.tree.leaves(point)) == 2
+        return nnx.as_pure(grads), again["grad_fn"](point, again["batch"])
+
+    assert_close(*both(model, np.ones((2, 6), np.float32)), 0.0)
     assert int(model.drops[0].rngs.count[...]) == 2
 
 
@@ -111,7 +116,7 @@ def test_a_step_leaves_the_statistics_of_one_forward_at_params():
     optimizer = nnx.Optimizer(model, EXTRA, wrt=nnx.Param)
     for batch in batches(3):
         alone = nnx.clone(model)
-        alone(batch["image"])
+        nnx.jit(forward)(alone, batch)
         train_step(model, optimizer, batch)
         assert_close(nnx.state(model, nnx.BatchStat), nnx.state(alone, nnx.BatchStat), 1e-6)
 
@@ -259,9 +264,13 @@ def test_gradients_of_fewer_variables_than_the_optimizer_moves_are_an_error():
     optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
     argnums = nnx.DiffState(0, nnx.PathContains("dense"))
     evaluate = mu2_nnx.value_and_grad(loss_fn, argnums=argnums, has_aux=True)
-    _, grads, again = evaluate(model, *batches(1))
-    with pytest.raises(ValueError, match=r"no leaf at .*conv"):
+
+    def step(model, optimizer, batch):
+        _, grads, again = evaluate(model, batch)
         optimizer.update(model, grads, **again)
+
+    with pytest.raises(ValueError, match=r"no leaf at .*conv"):
+        nnx.eval_shape(step, model, optimizer, *batches(1))
 
 
 def test_the_model_may_be_any_argument_beside_plain_ones():
@@ -272,10 +281,15 @@ def test_the_model_may_be_any_argument_beside_plain_ones():
     model = nnx_model()
     (batch,) = batches(1)
     evaluate = mu2_nnx.value_and_grad(loss_fn, argnums=1)
-    loss, grads, again = evaluate(2.0, model, batch["image"], "cross entropy", label=batch["label"])
-    point = nnx.as_pure(nnx.state(model, nnx.Param))
-    assert loss.shape == ()
-    assert_close(nnx.as_pure(grads), again["grad_fn"](point, again["batch"]), 1e-6)
+
+    @nnx.jit
+    def both(model, image, label):
+        loss, grads, again = evaluate(2.0, model, image, "cross entropy", label=label)
+        point = nnx.as_pure(nnx.state(model, nnx.Param))
+        assert loss.shape == ()
+        return nnx.as_pure(grads), again["grad_fn"](point, again["batch"])
+
+    assert_close(*both(model, batch["image"], batch["label"]), 1e-6)
 
 
 class Sowing(nnx.Module):
@@ -308,8 +322,13 @@ def test_plain_optimizers_take_the_same_step():
     ours, flax_own = nnx_model(), nnx_model()
     train_step(ours, nnx.Optimizer(ours, optax.sgd(0.1), wrt=nnx.Param), batch)
     optimizer = nnx.Optimizer(flax_own, optax.sgd(0.1), wrt=nnx.Param)
-    grads, _ = nnx.grad(loss_fn, has_aux=True)(flax_own, batch, None)
-    optimizer.update(flax_own, grads)
+
+    @nnx.jit
+    def their_step(model, optimizer, batch):
+        grads, _ = nnx.grad(loss_fn, has_aux=True)(model, batch, None)
+        optimizer.update(model, grads)
+
+    their_step(flax_own, optimizer, batch)
     assert_close(params_of(ours), params_of(flax_own), 1e-6)
 
 
@@ -403,23 +422,31 @@ def test_the_whole_batch_as_its_part_sees_the_same_masks_and_statistics(tx, part
 def test_a_part_is_evaluated_with_the_statistics_and_masks_of_its_own_forward():
     """Each evaluation of S, at params and elsewhere, is Flax's own gradient on S."""
     (batch,) = batches(1)
-    few = jax.tree.map(lambda a: a[:4], batch)
+    few = jax.tree.map(lambda a: np.asarray(a)[:4], batch)
     model, rngs = nnx_model(dropout=0.3), nnx.Rngs(dropout=1)
     fresh = lambda: (nnx.clone(model), nnx.clone(rngs))
-    evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True, part=1 / 4)
+    their_grad = nnx.jit(nnx.value_and_grad(loss_fn, has_aux=True))
     theirs, their_rngs = fresh()
-    expected, whole = nnx.value_and_grad(loss_fn, has_aux=True)(theirs, batch, their_rngs)
+    expected, whole = their_grad(theirs, batch, their_rngs)
+    shifts = (0.0, 0.1)
+    shifted = lambda model, shift: jax.tree.map(lambda p: p + shift, nnx.state(model, nnx.Param))
+
+    @nnx.jit
+    def our_grads(model, batch, rngs):
+        points = [nnx.as_pure(shifted(model, shift)) for shift in shifts]
+        evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True, part=1 / 4)
+        first, grads, again = evaluate(model, batch, rngs)
+        assert again["grad_fn"].share == 1 / 4
+        return first, grads, [again["grad_fn"].on_part(p, again["batch"]) for p in points]
+
     ours, our_rngs = fresh()
-    first, grads, again = evaluate(ours, batch, our_rngs)
+    first, grads, of_parts = our_grads(ours, batch, our_rngs)
     assert_close((first, nnx.to_pure_dict(grads)), (expected, nnx.to_pure_dict(whole)), atol=1e-6)
     assert_close(nnx.state(ours), nnx.state(theirs), atol=1e-6)  # statistics of the whole batch
-    assert again["grad_fn"].share == 1 / 4
-    for shift in (0.0, 0.1):
+    for shift, found in zip(shifts, of_parts, strict=True):
         at, rngs_at = fresh()
-        nnx.update(at, jax.tree.map(lambda p, shift=shift: p + shift, nnx.state(at, nnx.Param)))
-        point = nnx.as_pure(nnx.state(at, nnx.Param))
-        of_part = nnx.grad(loss_fn, has_aux=True)(at, few, rngs_at)[0]
-        found = again["grad_fn"].on_part(point, again["batch"])
+        nnx.update(at, shifted(at, shift))
+        _, of_part = their_grad(at, few, rngs_at)
         assert_close(nnx.to_pure_dict(nnx.State(found)), nnx.to_pure_dict(of_part), atol=1e-6)
 
 
@@ -430,11 +457,16 @@ def test_a_part_serves_an_optimizer_that_moves_some_of_the_variables():
 
     loss_fn = lambda model, x: jnp.mean(model.head(jnp.tanh(model.body(x))) ** 2)
     model, x = Two(), jax.random.normal(jax.random.key(0), (8, 2))
-    _, _, again = mu2_nnx.value_and_grad(loss_fn, part=1 / 4)(model, x)
-    of_all, of_head = (
-        again["grad_fn"](nnx.as_pure(nnx.state(model, wrt)), again["batch"])
-        for wrt in (nnx.Param, nnx.All(nnx.Param, nnx.PathContains("head")))
-    )
+
+    @nnx.jit
+    def both(model, x):
+        _, _, again = mu2_nnx.value_and_grad(loss_fn, part=1 / 4)(model, x)
+        return [
+            again["grad_fn"](nnx.as_pure(nnx.state(model, wrt)), again["batch"])
+            for wrt in (nnx.Param, nnx.All(nnx.Param, nnx.PathContains("head")))
+        ]
+
+    of_all, of_head = both(model, x)
     assert list(of_head) == ["head"]
     assert_close(of_head["head"], of_all["head"], atol=1e-7)
 

@@ -85,8 +85,19 @@ RUNS = [
 ]
 
 
+# The fast tests have all weights with `mu2_sgd`, and one of each kind with the others.
+OF_EACH_KIND = {"linear, offset 1", "polynomial, power 0.5", "weighted", "measured"}
+IN_FLOAT64 = [
+    pytest.param(
+        *run,
+        "float64",
+        1e-12,
+        marks=[] if run[0] == "mu2_sgd" or run[1] in OF_EACH_KIND else pytest.mark.slow,
+    )
+    for run in RUNS
+]
+
 # Rounding is a matter of the algorithm and its weights: float32 with the projection is enough.
-# The fast tests have all weights with `mu2_sgd`.
 IN_FLOAT32 = [
     pytest.param(*run, "float32", 1e-4, marks=[] if run[0] == "mu2_sgd" else pytest.mark.slow)
     for run in RUNS
@@ -97,7 +108,7 @@ IN_FLOAT32 = [
 @pytest.mark.usefixtures("compiled_quickly")
 @pytest.mark.parametrize(
     ("algorithm", "preset", "weighted", "projected", "dtype", "tolerance"),
-    [(*run, "float64", 1e-12) for run in RUNS] + IN_FLOAT32,
+    IN_FLOAT64 + IN_FLOAT32,
 )
 def test_each_optimizer_follows_its_oracle(
     algorithm, preset, weighted, projected, dtype, tolerance

@@ -338,6 +338,7 @@ def test_narrow_gradients_are_added_up_in_float32(dtype):
     assert_close(points, plain, rtol=0, atol=2.0**-7)
 
 
+@pytest.mark.slow
 def test_the_error_bar_knows_that_the_change_comes_from_a_part():
     """On quadratics whose samples differ in curvature and minimum, against the exact gradient."""
     dim, size, seeds, steps = 50, 16, 24, 300

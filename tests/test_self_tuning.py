@@ -35,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("compiled_quickly")
 
 OTHERS = [name for name in PEERS if name not in peers.OURS]
 OWN = [name for name in TASKS if name not in VARIANTS]  # variants are longer, or in other batches
+OF_EACH_KIND = list({TASKS[name].kind: name for name in OWN}.values())
 
 
 def quadratic(data):
@@ -104,7 +105,12 @@ def test_fresh_tasks_are_of_kinds_that_no_other_task_is_of():
     assert not others & set(kinds)
 
 
-@pytest.mark.parametrize("name", OWN)
+def slow_but_one_of_a_kind(name):
+    marks = () if name in OF_EACH_KIND else pytest.mark.slow
+    return pytest.param(name, id=name, marks=marks)
+
+
+@pytest.mark.parametrize("name", [slow_but_one_of_a_kind(name) for name in OWN])
 def test_every_task_can_be_trained_and_measured(name, small_images):
     task = TASKS[name]
     assert task.steps % runner.POINTS == 0
@@ -116,7 +122,7 @@ def test_every_task_can_be_trained_and_measured(name, small_images):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", {TASKS[name].kind: name for name in OWN}.values())
+@pytest.mark.parametrize("name", OF_EACH_KIND)
 def test_every_kind_of_task_gives_finite_metrics(name, small_images):
     found = runner.run_once(TASKS[name], optax.adam(1e-3), steps=20)
     assert np.isfinite([*found["curve"], found["validation"], found["test"]]).all()

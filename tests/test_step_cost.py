@@ -189,6 +189,7 @@ def test_a_profile_knows_the_kinds_of_operations():
     }
 
 
+@pytest.mark.slow
 def test_a_profile_finds_the_time_of_a_step():
     model = step_cost.Model(lambda: step_cost.dense(784, 10), 5)
     gradient, step = step_profile.profile(model, ["mu2_sgd"], rounds=2)

@@ -122,7 +122,12 @@ def losses(problem, name, seeds):
 
 
 @pytest.mark.parametrize(
-    ("name", "slope"), [("mu2_sgd", -1), ("mu2_extra_sgd", -2), ("mu2_frank_wolfe", -1)]
+    ("name", "slope"),
+    [
+        ("mu2_sgd", -1),
+        pytest.param("mu2_extra_sgd", -2, marks=pytest.mark.slow),
+        pytest.param("mu2_frank_wolfe", -1, marks=pytest.mark.slow),
+    ],
 )
 def test_slopes_of_the_excess_loss_with_and_without_noise(name, slope):
     quiet = measured_runs.slope(LENGTHS, losses(QUIET, name, 1))
@@ -151,6 +156,7 @@ def test_one_rate_is_good_with_and_without_noise_but_not_for_sgd():
     assert cost("sgd") > 2
 
 
+@pytest.mark.slow
 def test_the_range_of_good_rates_grows_with_the_number_of_steps():
     def ratio(name, steps):
         return measured_runs.within_twice_best(MULTIPLES, sweep(HARD, name, steps))[2]

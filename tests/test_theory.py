@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import run
+from problems import jitted_step, run
 
 import mu2_optax
 from mu2_optax import theory
@@ -351,13 +351,11 @@ def test_run_dynamic_equals_a_python_loop_and_traces_once():
     assert len(traces) == 2 * few
     assert int(run.samples) == sum(math.ceil(steps / t) for t in range(1, steps + 1))
 
+    step = jitted_step(tx, lambda x, z: x - z)  # linear: the gradient at the mean of a batch
     x, state = jnp.ones(3), tx.init(jnp.ones(3))
     for t in range(1, steps + 1):
         keys = [jax.random.fold_in(jax.random.fold_in(key, t), i) for i in range(-(-steps // t))]
-        batch = jnp.stack([draw(k) for k in keys])
-        mean_grad = lambda x, z: jnp.mean(x - z, axis=0)
-        updates, state = tx.update(mean_grad(x, batch), state, x, grad_fn=mean_grad, batch=batch)
-        x = x + updates
+        x, state = step(x, state, np.mean([draw(k) for k in keys], axis=0))
         np.testing.assert_allclose(run.records[t - 1], state.d, atol=1e-5)
     np.testing.assert_allclose(run.params, x, atol=1e-5)
 

@@ -1,5 +1,7 @@
 """Around, before and inside of Optax's wrappers, ``mu2_auto`` does what Adam does there."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,16 +9,20 @@ import optax
 import optax.contrib
 import pytest
 from auto_problem import (
+    FEATURES,
     START,
     STEPS,
+    TARGETS,
     apart,
     assert_same,
+    average,
     batches,
     gradient,
     loss_fn,
     plain,
     train,
 )
+from problems import compiled
 
 import mu2_optax
 from mu2_optax import eval_params, found_rate, mu2_auto
@@ -87,12 +93,16 @@ def test_inside_of_flatten_the_average_cannot_be_found():
 
 def test_noise_before_it_is_noise_on_the_gradient():
     noise = optax.add_noise(0.01, 0.55, key=0)
-    params, state = START, mu2_auto().init(START)
-    noise_state = noise.init(START)
-    for batch in batches():
+
+    @jax.jit
+    def by_hand(params, state, noise_state, batch):
         grads, noise_state = noise.update(gradient(params, batch), noise_state)
         updates, state = mu2_auto().update(grads, state, params)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), state, noise_state
+
+    params, state, noise_state = START, mu2_auto().init(START), noise.init(START)
+    for batch in batches():
+        params, state, noise_state = by_hand(params, state, noise_state, batch)
     assert_same(train(optax.chain(noise, mu2_auto()))[0], params)
 
 
@@ -103,7 +113,7 @@ def test_accumulation_is_the_mean_gradient_every_so_often(wrap):
     every = 3
     found, state = train(wrap(mu2_auto(), every))
     fewer = [
-        jax.tree.map(lambda *parts: jnp.concatenate(parts), *batches()[i : i + every])
+        jax.tree.map(lambda *parts: np.concatenate(parts), *batches()[i : i + every])
         for i in range(0, STEPS, every)
     ]
     params, alone = plain(data=fewer)
@@ -114,14 +124,14 @@ def test_accumulation_is_the_mean_gradient_every_so_often(wrap):
 def test_steps_that_are_not_finite_are_skipped_by_optax_too():
     """There is one gradient, and ``apply_if_finite`` looks at it."""
     data = batches()
-    broken = [*data[:10], jax.tree.map(lambda a: a * jnp.nan, data[0]), *data[10:]]
+    broken = [*data[:10], jax.tree.map(lambda a: a * np.float32(np.nan), data[0]), *data[10:]]
     for wrap in (lambda tx: optax.apply_if_finite(tx, 5), mu2_optax.reject_nonfinite):
         assert_same(train(wrap(mu2_auto()), data=broken)[0], plain()[0])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_gradient_that_is_not_finite_is_rejected_although_outliers_are_bounded(value):
-    tx = mu2_optax.reject_nonfinite(mu2_auto())
+    tx = compiled(mu2_optax.reject_nonfinite(mu2_auto()))
     params = {"w": jnp.ones(3)}
     _, before = tx.update({"w": jnp.array([1.0, 2.0, 3.0])}, tx.init(params), params)
     updates, after = tx.update({"w": jnp.array([1.0, value, 3.0])}, before, params)
@@ -134,14 +144,10 @@ ONLY_THE_HEAD = {"body": False, "head": True}
 LABELS = {"body": "adam", "head": "auto"}
 
 
+@functools.cache
 def frozen_body_by_hand():
-    tx = mu2_auto()
-    head, state = START["head"], tx.init(START["head"])
-    for batch in batches():
-        grads = gradient({"body": START["body"], "head": head}, batch)["head"]
-        updates, state = tx.update(grads, state, head)
-        head = optax.apply_updates(head, updates)
-    return head, state
+    of_head = lambda head, batch: gradient({"body": START["body"], "head": head}, batch)["head"]
+    return plain(start=START["head"], grad_fn=of_head)
 
 
 @pytest.mark.parametrize("how", ["masked", "partition", "selective_transform", "freeze"])
@@ -159,11 +165,11 @@ def test_a_part_that_is_frozen_stays_and_the_rest_moves_as_if_alone(how):
     }[how]()
     params, state = train(tx)
     head, alone = frozen_body_by_hand()
-    average = eval_params(state, params)
-    for tree in (params, average):
+    found = eval_params(state, params)
+    for tree in (params, found):
         np.testing.assert_array_equal(tree["body"]["kernel"], START["body"]["kernel"])
     assert_same(params["head"], head)
-    assert_same(average["head"], eval_params(alone, head))
+    assert_same(found["head"], eval_params(alone, head))
 
 
 def test_a_partition_with_adam_moves_each_part_and_the_averages_are_merged():
@@ -171,16 +177,21 @@ def test_a_partition_with_adam_moves_each_part_and_the_averages_are_merged():
     auto, adam = mu2_auto(), optax.adam(1e-2)
     head, body = START["head"], START["body"]
     of_head, of_body = auto.init(head), adam.init(body)
-    for batch in batches():
+
+    @jax.jit
+    def by_hand(head, body, of_head, of_body, batch):
         grads = gradient({"body": body, "head": head}, batch)
         updates, of_head = auto.update(grads["head"], of_head, head)
         head = optax.apply_updates(head, updates)
         updates, of_body = adam.update(grads["body"], of_body, body)
-        body = optax.apply_updates(body, updates)
+        return head, optax.apply_updates(body, updates), of_head, of_body
+
+    for batch in batches():
+        head, body, of_head, of_body = by_hand(head, body, of_head, of_body, batch)
     assert_same(params, {"body": body, "head": head})
-    average = eval_params(state, params)
-    assert_same(average["head"], eval_params(of_head, head))
-    assert_same(average["body"], params["body"], atol=0)
+    found = eval_params(state, params)
+    assert_same(found["head"], eval_params(of_head, head))
+    assert_same(found["body"], params["body"], atol=0)
 
 
 def test_two_of_them_in_a_partition_are_averaged_one_after_another():
@@ -188,11 +199,11 @@ def test_two_of_them_in_a_partition_are_averaged_one_after_another():
     params, state = train(tx)
     with pytest.raises(ValueError, match="exactly one average of the params, got 2"):
         eval_params(state, params)
-    average = params
+    found = params
     for part in state.inner_states.values():
-        average = eval_params(part, average)
-    assert apart(average["body"], params["body"]) > 1e-4
-    assert apart(average["head"], params["head"]) > 1e-4
+        found = eval_params(part, found)
+    assert apart(found["body"], params["body"]) > 1e-4
+    assert apart(found["head"], params["head"]) > 1e-4
 
 
 def test_an_injected_factor_is_the_factor():
@@ -202,8 +213,9 @@ def test_an_injected_factor_is_the_factor():
     assert float(state.hyperparams["factor"]) == 10
 
 
+@jax.jit
 def loss_at(params):
-    return float(np.mean([loss_fn(params, batch) for batch in batches()]))
+    return loss_fn(params, (FEATURES, TARGETS))  # batches of one size: the mean of their losses
 
 
 def test_mechanize_scales_its_steps_and_there_is_no_average():
@@ -224,17 +236,17 @@ def test_schedule_free_around_it_is_refused_where_the_average_is_asked_for():
 
 
 def narrowed(dtype):
-    return jax.tree.map(lambda p: p.astype(dtype), START)
+    return jax.tree.map(lambda p: jnp.asarray(np.asarray(p).astype(jnp.dtype(dtype))), START)
 
 
 @pytest.mark.parametrize(("dtype", "eps"), [("bfloat16", 2**-8), ("float16", 2**-11)])
 def test_narrow_params_have_the_average_that_is_kept_for_them(dtype, eps):
     params, state = plain(start=narrowed(dtype))
-    average = eval_params(state, params)
-    assert {leaf.dtype for leaf in jax.tree.leaves((params, average))} == {jnp.dtype(dtype)}
+    found = average(state, params)
+    assert {leaf.dtype for leaf in jax.tree.leaves((params, found))} == {jnp.dtype(dtype)}
     kept = optax.tree.get(state, "AnytimeState").x
-    assert_same(average, kept, atol=4 * eps)  # where a step was too long to be exact, y tells x
-    assert loss_at(average) < 0.8 * loss_at(START)
+    assert_same(found, kept, atol=4 * eps)  # where a step was too long to be exact, y tells x
+    assert loss_at(found) < 0.8 * loss_at(START)
 
 
 def test_a_scaled_loss_is_unscaled_before_the_optimizer():

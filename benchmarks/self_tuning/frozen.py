@@ -58,7 +58,7 @@ def fingerprint() -> dict[str, dict[str, float]]:
         hidden = jnp.tanh(params["table"][batch[0]] @ params["in"] + params["bias"])
         return jnp.mean((params["scale"] * hidden @ params["out"] - batch[1]) ** 2)
 
-    def run(spectral: bool) -> dict[str, float]:
+    def run(spectral: bool) -> dict[str, Any]:
         tx = mu2_optax.mu2_auto(spectral=spectral)
 
         def step(carry: Any, batch: Any) -> tuple[Any, None]:
@@ -70,10 +70,10 @@ def fingerprint() -> dict[str, dict[str, float]]:
         x = mu2_optax.eval_params(state, params)
         away = optax.tree.norm(jax.tree.map(jnp.subtract, x, start))
         last = loss(x, (rows[-1], targets[-1]))
-        found = {"rate": mu2_optax.found_rate(state), "loss": last, "distance": away}
-        return {name: float(f"{float(value):.6g}") for name, value in found.items()}
+        return {"rate": mu2_optax.found_rate(state), "loss": last, "distance": away}
 
-    return {peer: run(spectral) for peer, spectral in CHOICES.items()}
+    found = jax.jit(lambda: {peer: run(spectral) for peer, spectral in CHOICES.items()})()
+    return jax.tree.map(lambda value: float(f"{float(value):.6g}"), found)
 
 
 def read(file: Path = FILE) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sklearn import datasets as made
 
 from benchmarks.scanned_task import shuffled
 from benchmarks.self_tuning.task import Functions, apply_layers, layers, split
@@ -83,6 +82,8 @@ def load_table(name: str) -> Any:
     "heavy" is the first with a tenth of the targets off by much; "skewed" is the third, whose
     columns differ by powers of ten before.
     """
+    from sklearn import datasets as made  # seconds, and few need it
+
     rng = np.random.default_rng(0)
     if name == "heavy":
         x, y = made.make_friedman1(12_000, noise=1.0, random_state=0)

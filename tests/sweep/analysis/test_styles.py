@@ -69,7 +69,7 @@ def test_lines_of_one_colour_differ_by_dashes_and_then_by_markers():
     assert len(set(looks.values())) == len(looks)
     few = styles(map(str, range(20)))
     assert len({(look.color, look.dash) for look in few.values()}) == 20
-    many = list(styles(map(str, range(3000))).values())
+    many = list(styles(map(str, range(1500))).values())
     assert len(set(many)) == len(COLORS) * len(DASHES) * len(MARKERS)  # and then again
 
 
