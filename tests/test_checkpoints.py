@@ -135,22 +135,28 @@ def test_a_state_of_another_model_is_refused_by_the_first_step():
         step_once(wider.replace(opt_state=state.opt_state))
 
 
-@pytest.mark.parametrize(
-    "store", [pytest.param(save_and_restore_orbax, marks=pytest.mark.slow), None]
-)
-def test_a_linen_run_goes_on_bit_for_bit(store, tmp_path):
+def goes_on(state, step, restore):
+    """Two runs that go on: as if nothing had happened, and from what was stored after 4 steps."""
     data = list(batches(8))
-    state = new_state()
     for batch in data[:4]:
-        state = train_step(state, batch)
-    if store:
-        restored = store(state, new_state(), tmp_path)
-    else:
-        encoded = serialization.to_bytes(state)
-        restored = mu2_optax.checkpoint.from_bytes(new_state(), encoded)
+        state = step(state, batch)
+    restored = restore(state)
     for batch in data[4:]:
-        state, restored = train_step(state, batch), train_step(restored, batch)
+        state, restored = step(state, batch), step(restored, batch)
     assert bits(restored) == bits(state)
+    return state, restored
+
+
+@pytest.mark.slow
+def test_a_linen_run_goes_on_bit_for_bit_with_orbax(tmp_path):
+    restore = lambda state: save_and_restore_orbax(state, new_state(), tmp_path)
+    goes_on(new_state(), train_step, restore)
+
+
+def test_a_linen_run_goes_on_bit_for_bit():
+    from_bytes = mu2_optax.checkpoint.from_bytes
+    restore = lambda state: from_bytes(new_state(), serialization.to_bytes(state))
+    goes_on(new_state(), train_step, restore)
 
 
 @pytest.mark.slow
@@ -185,24 +191,21 @@ def linen_auto_step(state, batch):
     return state.apply_gradients(grads=grads, batch_stats=batch_stats)
 
 
-@pytest.mark.parametrize(
-    "store", [pytest.param(save_and_restore_orbax, marks=pytest.mark.slow), None]
-)
-def test_a_run_of_mu2_auto_goes_on_bit_for_bit_in_flaxs_own_state(store, tmp_path):
-    data = list(batches(8))
-    state = new_linen_run()
-    for batch in data[:4]:
-        state = linen_auto_step(state, batch)
-    if store:
-        new = jax.tree.map(jnp.asarray, new_linen_run())  # Flax's first step is a Python integer
-        restored = store(state, new, tmp_path)
-    else:
-        restored = serialization.from_bytes(new_linen_run(), serialization.to_bytes(state))
-    for batch in data[4:]:
-        state, restored = linen_auto_step(state, batch), linen_auto_step(restored, batch)
-    assert bits(restored) == bits(state)
-    averages = [mu2_optax.linen.eval_state(some).params for some in (state, restored)]
+def check_auto_goes_on(restore):
+    runs = goes_on(new_linen_run(), linen_auto_step, restore)
+    averages = [mu2_optax.linen.eval_state(run).params for run in runs]
     assert bits(averages[0]) == bits(averages[1])
+
+
+def test_a_run_of_mu2_auto_goes_on_bit_for_bit_in_flaxs_own_state():
+    encoded = serialization.to_bytes
+    check_auto_goes_on(lambda state: serialization.from_bytes(new_linen_run(), encoded(state)))
+
+
+@pytest.mark.slow
+def test_a_run_of_mu2_auto_goes_on_bit_for_bit_with_orbax(tmp_path):
+    new = jax.tree.map(jnp.asarray, new_linen_run())  # Flax's first step is a Python integer
+    check_auto_goes_on(lambda state: save_and_restore_orbax(state, new, tmp_path))
 
 
 @pytest.mark.slow
