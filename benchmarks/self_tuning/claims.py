@@ -49,6 +49,9 @@ def somebody_who_tunes_finds_more_on_most_tasks() -> None:
     pairs = sentences.beside_the_best(results := Results(FOLDER), TUNED, COUNTED, AUTO)
     lost = [name for name, pair in pairs.items() if behind(TASKS[name], *pair) > 0]
     assert len(lost) > len(pairs) / 2, lost
+    by = [behind(TASKS[name], *pair) for name, pair in pairs.items()]
+    assert 0.45 < sum(b > 0.02 for b in by) / len(by) < 0.57, by  # half
+    assert 0.2 < sum(b > 0.1 for b in by) / len(by) < 0.28, by  # a quarter
     high = {n: behind(TASKS[n], *p) for n, p in pairs.items() if TASKS[n].metric == "error"}
     assert all(by > 1 for by in high.values()), high
     assert results.compared(COUNTED)
