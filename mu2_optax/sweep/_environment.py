@@ -62,11 +62,7 @@ def deciding_settings() -> Settings:
 
 @contextmanager
 def under_settings(settings: Settings) -> Iterator[None]:
-    """Applies settings to this thread within a ``with``.
-
-    Args:
-      settings: What `current_settings` gave, in this process or another.
-    """
+    """Applies what `current_settings` gave, in this process or another, to this thread."""
     with ExitStack() as stack:
         for name, value in settings.items():
             home: Any = jax if hasattr(jax, name) else jax.experimental  # x64 before jax 0.8
@@ -88,11 +84,7 @@ def default_device() -> jax.Device:
 def describe_machine(devices: Sequence[jax.Device] | None) -> dict[str, Any]:
     """What a reader of timings wants to know, as JSON values.
 
-    Args:
-      devices: The devices that share the sweep; the default device if None.
-
-    Returns:
-      The processor's architecture, the cores, the kind of device and the number of devices.
+    ``devices`` are those that share the sweep; the default device if None.
 
     Examples:
       >>> sorted(describe_machine(None))
@@ -143,11 +135,7 @@ def largest(number: int) -> int:
 def one_journal(path: str | Path | None) -> Iterator[str | Path | None]:
     """Gives every process the first one's journal; the others work on a copy that is discarded.
 
-    Args:
-      path: The journal's file, or None.
-
-    Yields:
-      The file that this process reads and writes.
+    Yields the file that this process reads and writes.
     """
     if path is None:
         yield None

@@ -57,18 +57,7 @@ class Grid:
 
 
 def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
-    """Reads the grid from the arguments of `sweep`.
-
-    Args:
-      learning_rates: An array-like of rates, or a dict of axis names to array-likes, perhaps empty.
-      seeds: The number of seeds (then 0, 1, ...), or the seeds themselves.
-
-    Returns:
-      The grid.
-
-    Raises:
-      TypeError: If an argument has the wrong type.
-      ValueError: If an axis is empty, has repeated or non-finite values, or a reserved name.
+    """Reads the grid from the arguments of `sweep`, and refuses what cannot be one.
 
     Examples:
       >>> make_grid({"learning_rate": [0.1, 1.0], "beta": [0.5]}, 3).shape

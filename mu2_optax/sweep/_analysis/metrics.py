@@ -26,22 +26,12 @@ _OF = re.compile(r"^(train|training|test|val|valid|validation|eval|dev|initial|f
 
 
 def metric_mode(metric: str, mode: str | None = None) -> Mode:
-    """Whether a metric is better low (``"min"``) or high (``"max"``).
+    """Whether a metric is better low or high: ``mode`` ("min" or "max"), or what its name says.
 
     A few plain names say so: ``loss``, ``error``, ``error_rate`` and ``perplexity`` are better low,
     ``accuracy`` and ``acc`` high. They may have a prefix for a part of the data or a time, as in
     ``test_loss`` or ``val/acc``, and the suffix ``_curve``. Any other name needs ``mode``, because
     words can mislead: ``neg_log_loss`` is better high.
-
-    Args:
-      metric: The metric's name.
-      mode: The answer, if it is known.
-
-    Returns:
-      ``mode``, or what the name says.
-
-    Raises:
-      ValueError: If ``mode`` is None and the name does not say.
 
     Examples:
       >>> metric_mode("test_accuracy"), metric_mode("neg_log_loss", "max")
@@ -104,15 +94,7 @@ class Band(NamedTuple):
 
 
 def check_rates_alone(result: SweepResult, who: str) -> None:
-    """Requires a sweep with no other axis than ``learning_rate``.
-
-    Args:
-      result: The sweep.
-      who: The beginning of the message, such as "plot_sweep needs sweeps".
-
-    Raises:
-      ValueError: If it has other axes.
-    """
+    """Requires a sweep with no other axis than ``learning_rate``; ``who`` begins the message."""
     if len(result.axes) > 1:
         raise ValueError(
             f"{who} over `learning_rate` alone, got the axes {list(result.axes)}; fix the others "
@@ -129,8 +111,7 @@ def shared_metrics(results: Mapping[str, SweepResult]) -> list[str]:
 def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[Array, Array, float]:
     """A sweep's final values as losses: low is better, and what diverged is infinite.
 
-    Returns:
-      The rates in order, the losses (rates, seeds), and the sign that turns them back into values.
+    Returns the rates in order, the losses (rates, seeds), and the sign that turns them into values.
     """
     rates = result.learning_rates
     check_rates_alone(result, "the measures need a sweep")
@@ -171,12 +152,7 @@ def initial_loss(result: SweepResult, metric: str, initial: float | str | None) 
 def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[np.bool_]]:
     """The final values at each learning rate, over the seeds that have finished.
 
-    Args:
-      result: A sweep over ``learning_rate`` alone.
-      metric: The metric's name.
-
-    Returns:
-      The band, NaN where a seed diverged or none has finished; and where a seed diverged.
+    Returns the band, NaN where a seed diverged or none has finished; and where a seed diverged.
     """
     values, finished = result.final(metric), result.finished
     diverged = np.asarray((finished & ~np.isfinite(values)).any(axis=1))
@@ -188,17 +164,9 @@ def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[n
 
 
 def band_of_steps(result: SweepResult, metric: str) -> tuple[Band, bool]:
-    """A metric that is a curve, up to the step at which a seed diverges.
+    """A metric that is a curve, at one learning rate, up to the step at which a seed diverges.
 
-    Args:
-      result: The part of a sweep at one learning rate, with a finished cell.
-      metric: The metric's name.
-
-    Returns:
-      The band, one value per step; and whether it was cut off because a seed diverged.
-
-    Raises:
-      ValueError: If the metric is not a curve.
+    Returns the band, one value per step; and whether it was cut off because a seed diverged.
     """
     curves = result.metric(metric)[result.finished].astype(np.float64)
     if curves.ndim != 2:
@@ -215,13 +183,8 @@ def band_of_steps(result: SweepResult, metric: str) -> tuple[Band, bool]:
 def over_rates(results: Mapping[str, SweepResult]) -> dict[str, SweepResult]:
     """Repeats the results of optimizers without a learning rate at the rates of the others.
 
-    They can then be drawn and listed beside the others; `is_flat` tells them apart.
-
-    Args:
-      results: The results by label.
-
-    Returns:
-      Results with an axis ``learning_rate`` (of the rate 1 alone, if none of them has rates).
+    They can then be drawn and listed beside the others; `is_flat` tells them apart. If no result
+    has rates, the rate is 1.
     """
     swept = [r.learning_rates for r in results.values() if LEARNING_RATE in r.axes]
     rates = np.unique(np.concatenate(swept)) if swept else np.ones(1)

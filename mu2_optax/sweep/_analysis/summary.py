@@ -127,18 +127,9 @@ def summarize(
 ) -> Summary:
     """Measures each result against the best of all.
 
-    Args:
-      results: The results by label.
-      metric: The metric's name.
-      mode: Whether low (``"min"``) or high (``"max"``) is better.
-      initial: The metric before training, or the metric that holds it, for `lr_sensitivity` and
-        for the tolerance.
-      tolerance: How far from the best a plateau goes; if None, 0.02 for what is better high and at
-        most 1, and otherwise 5 % of the way from the metric before training to the best, or of the
-        best where that is not known.
-
-    Returns:
-      The summary.
+    The tolerance is how far from the best a plateau goes; if None, 0.02 for what is better high and
+    at most 1, and otherwise 5 % of the way from the metric before training (``initial``, as in
+    `lr_sensitivity`) to the best, or of the best where that is not known.
     """
     results = over_rates(results)
     rates = np.unique(np.concatenate([result.learning_rates for result in results.values()]))

@@ -19,18 +19,8 @@ def text_table(
 ) -> str:
     """A row per optimizer: the metric untouched, tuned and at each rate, and the plateau's width.
 
-    The plateau is measured against the best value in the whole table. The rows with the widest
-    plateau are marked with an asterisk.
-
-    Args:
-      results: The results by label.
-      metric: The metric's name.
-      mode: Whether low (``"min"``) or high (``"max"``) is better.
-      initial: The metric that holds its value before training, if there is one.
-      tolerance: How far from the best a plateau goes, as in `summarize`.
-
-    Returns:
-      The text.
+    The plateau is measured against the best value in the whole table, with the tolerance of
+    `summarize`. The rows with the widest plateau are marked with an asterisk.
     """
     summary = summarize(results, metric, mode, initial, tolerance)
     rows = {label: _cells(row, summary) for label, row in summary.rows.items()}
@@ -66,11 +56,7 @@ def text_table(
 def answer(summary: Summary) -> list[str]:
     """In a sentence: what optimizers with nothing to choose gave, and the best of the others.
 
-    Args:
-      summary: The table.
-
-    Returns:
-      Its lines; none if every row has a learning rate, or none has.
+    No sentence if every row has a learning rate, or none has.
     """
     flat = {label: row for label, row in summary.rows.items() if row.flat}
     others = {label: row for label, row in summary.rows.items() if not row.flat}

@@ -191,13 +191,7 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
 def _compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
     """Writes a page about two finished runs, and returns what to print.
 
-    Args:
-      options: The options.
-      defaults: The options of a command line that gives none.
-
-    Raises:
-      UsageError: If a folder holds no results, the runs have no metric in common, or an option is
-        given that does not apply.
+    ``defaults`` are the options of a command line that gives none: others do not apply.
     """
     for name, value in vars(options).items():
         if name not in _COMPARED and value != getattr(defaults, name):

@@ -51,15 +51,8 @@ def choose(
 def import_train(spec: str) -> tuple[Callable[..., Any], bool, bool]:
     """Imports ``module:function``, also from the current folder.
 
-    Args:
-      spec: Such as ``my_module:train_fn``.
-
-    Returns:
-      The function, whether its first argument is an optimizer (not a learning rate), and whether
-      it takes ``steps``.
-
-    Raises:
-      UsageError: If it cannot be imported, or takes something else.
+    Returns the function, whether its first argument is an optimizer (not a learning rate), and
+    whether it takes ``steps``.
     """
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
@@ -96,16 +89,7 @@ def open_executor(options: argparse.Namespace) -> Iterator[Executor | None]:
     """Connects to ``--scheduler``, or starts ``--workers`` processes, and closes what it opened.
 
     The processes speak TLS with a key made for them alone, so that nobody else who can reach their
-    ports can join.
-
-    Args:
-      options: The options.
-
-    Yields:
-      Dask's executor, or None if neither option is given.
-
-    Raises:
-      UsageError: If Dask is missing or there is no such scheduler.
+    ports can join. Yields None if neither option is given.
     """
     if options.scheduler is None and options.workers is None:
         yield None

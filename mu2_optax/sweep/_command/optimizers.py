@@ -196,16 +196,10 @@ GROUPS = {
 
 
 def make_optimizer(name: str, learning_rate: Any, setting: Setting = Setting()) -> Optimizer:
-    """Makes one of the `OPTIMIZERS`.
+    """Makes one of the `OPTIMIZERS`; those without a learning rate ignore it.
 
-    Args:
-      name: Its name.
-      learning_rate: A number or a tracer; optimizers that have none ignore it.
-      setting: What else it may want to know.
-
-    Returns:
-      The optimizer; call it as ``tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)``,
-      and evaluate at ``tx.eval_params(state, params)``.
+    Call it as ``tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)``, and evaluate at
+    ``tx.eval_params(state, params)``.
 
     Examples:
       >>> tx = make_optimizer("sgd", 0.1)
@@ -228,10 +222,7 @@ def evaluated(state: Any, params: Any) -> Any:
 def python_template(name: str, radius: float | None, steps: int | None) -> str:
     """The call that makes one of the `OPTIMIZERS`, with ``{learning_rate}`` in it.
 
-    Args:
-      name: Its name.
-      radius: The radius of the ball that holds the params, or None.
-      steps: The number of steps, if it is known.
+    ``radius`` is that of the ball that holds the params.
 
     Examples:
       >>> python_template("sgd", None, None), python_template("mu2_sgd", None, None)

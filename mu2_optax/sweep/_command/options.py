@@ -157,12 +157,6 @@ def listing() -> str:
 def parse_rates(text: str) -> list[float]:
     """Learning rates from ``low:high:logN``, ``low:high:linN`` or a comma-separated list.
 
-    Args:
-      text: The value of ``--lrs``.
-
-    Returns:
-      The rates.
-
     Examples:
       >>> parse_rates("1e-2:1e2:log5")
       [0.01, 0.1, 1.0, 10.0, 100.0]

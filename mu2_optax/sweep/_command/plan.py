@@ -106,16 +106,8 @@ def make_plan(options: argparse.Namespace) -> Plan:
 def choose_metric(name: str | None, better: str | None, known: Iterable[str]) -> tuple[str, Mode]:
     """The metric of table and picture, and which way it is better.
 
-    Args:
-      name: The value of ``--metric``; the first known one if None.
-      better: The value of ``--better``, or None to go by the metric's name.
-      known: The metrics that there are.
-
-    Returns:
-      The metric's name and its mode.
-
-    Raises:
-      UsageError: If there is no such metric, or its name does not say which way is better.
+    ``name`` and ``better`` are the values of ``--metric`` (the first known one if None) and
+    ``--better`` (what the metric's name says if None).
     """
     available = list(known)
     (metric,) = choose("metric", available[0] if name is None else name, available)

@@ -61,16 +61,11 @@ def curve_steps(steps: int) -> list[int]:
 
 
 def make_train(task: Task, data: Data) -> Train:
-    """The training function of a task on given data.
+    """The training function of a task: of (optimizer, key), on the data that its ``load`` gives.
 
-    Args:
-      task: The task.
-      data: What its ``load`` gives.
-
-    Returns:
-      A function of (optimizer, key) that returns the metrics ``test_accuracy``, ``test_loss``,
-      ``train_loss``, ``initial_loss`` (the training loss before the first step) and
-      ``test_loss_curve`` (at `curve_steps`, on the first test images).
+    It returns the metrics ``test_accuracy``, ``test_loss``, ``train_loss``, ``initial_loss`` (the
+    training loss before the first step) and ``test_loss_curve`` (at `curve_steps`, on the first
+    test images).
     """
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
     shown_x, shown_y = test_x[:CURVE_IMAGES], test_y[:CURVE_IMAGES]

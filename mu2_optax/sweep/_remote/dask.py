@@ -67,12 +67,7 @@ class OnCluster:
 def on_cluster(client: Any, content: bytes) -> Iterator[OnCluster]:
     """Holds the content on the cluster, as the result of a call that Dask repeats if it is lost.
 
-    Args:
-      client: The client.
-      content: What to send.
-
-    Yields:
-      What to pass to the workers.
+    Yields what to pass to the workers.
     """
     import dask
     from distributed import Variable

@@ -75,17 +75,9 @@ class Workers:
 def on_executor(
     executor: Any, train: Callable[..., Any], grid: Grid, program: Program, info: dict[str, Any]
 ) -> Iterator[Runner]:
-    """Runs a program's blocks on an executor, whose workers compile for themselves.
+    """Runs a program's blocks on an executor, whose workers make the same of ``train``.
 
-    Args:
-      executor: The executor.
-      train: The function of a cell.
-      grid: The grid.
-      program: What this process made of ``train``; the workers must make the same of it.
-      info: Gets ``workers``, and the ``compile_seconds`` of the slowest one.
-
-    Yields:
-      The runner.
+    ``info`` gets ``workers``, and the ``compile_seconds`` of the slowest one. Yields the runner.
     """
     task = Task(train, grid, program.layout, current_settings(), program.fingerprint())
     workers = Workers()
@@ -101,16 +93,8 @@ def _calls(executor: Any, task: Task, describe: Callable[[Block], str], workers:
 
     It submits `calls_in_flight` calls and then one for each reply. When no further block is to
     start, it cancels the calls that have not begun, except the oldest ones, one for each worker.
-
-    Args:
-      executor: The executor. It decides where its calls run, and whether those of a worker that is
-        lost run again.
-      task: What the workers need to know.
-      describe: A block in words.
-      workers: Notes the workers that reply.
-
-    Returns:
-      The runner. It raises `ExecutorError` if the executor has lost a call or cannot be reached.
+    The executor decides where its calls run, and whether those of a worker that is lost run again;
+    if not, the runner raises `ExecutorError`.
     """
 
     def runner(blocks: Iterator[Block], stopping: Callable[[], bool]) -> Iterator[Finished]:
@@ -185,14 +169,8 @@ def _shipped(executor: Any, packed: bytes) -> Iterator[tuple[str, Any]]:
     """Puts a packed task where each worker reads it once.
 
     A small task goes with each call. A large one is held by the cluster if that is one of Dask; the
-    workers of any other executor find it in a temporary file.
-
-    Args:
-      executor: The executor.
-      packed: What `_pack` gave.
-
-    Yields:
-      The task's name, and what to pass as the ``content`` of `run_block`.
+    workers of any other executor find it in a temporary file. Yields the task's name, and what to
+    pass as the ``content`` of `run_block`.
     """
     digest = hashlib.blake2b(packed, digest_size=16).hexdigest()
     if len(packed) <= _SMALL:

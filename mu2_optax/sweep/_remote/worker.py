@@ -82,18 +82,11 @@ class Reply:
 
 
 def run_block(digest: str, content: bytes | Readable, block: Block) -> bytes:
-    """Runs one block of a sweep.
+    """Runs one block of a sweep, and returns the pickled `Reply`.
 
     An error comes back as a value. So when the executor raises something, the executor itself has
-    failed.
-
-    Args:
-      digest: The name of the packed task.
-      content: The packed task, or where to read it; each worker reads it once.
-      block: The block.
-
-    Returns:
-      The pickled `Reply`.
+    failed. ``content`` is the packed task, or where to read it, and ``digest`` its name: each
+    worker reads it once.
     """
     _ignore_interrupts()
     worker = f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"

@@ -33,17 +33,8 @@ def rate_charts(
 ) -> list[str]:
     """A metric's final value against the learning rate: the mean, the band, a dot for each seed.
 
-    Crosses are at the edge that is worse.
-
-    Args:
-      results: The results by label.
-      looks: The look of each.
-      metric: The metric.
-      mode: Whether low or high is better.
-      near: The best value, and how far from it values are near; None for one chart.
-
-    Returns:
-      The chart, and if lines overlap near the best, another of that part.
+    Crosses are at the edge that is worse. Returns the chart, and if lines overlap near the best,
+    another of that part; ``near`` is the best value, and how far from it values are near.
     """
     lines = [_rate_line(label, looks[label], r, metric) for label, r in results.items()]
     rates = np.unique(np.concatenate([result.learning_rates for result in results.values()]))
@@ -64,16 +55,8 @@ def curve_charts(
 ) -> list[str]:
     """A metric that is a curve, against its steps, at a learning rate for each result drawn.
 
-    Args:
-      results: The results by label.
-      looks: The look of each.
-      rates: The learning rate of each result to be drawn.
-      metric: The metric.
-      mode: Whether low or high is better.
-      zoomed: Whether there may be a second chart, of the last tenth of the way to the best end.
-
-    Returns:
-      The chart, and if lines overlap near the best, another of that part.
+    Returns the chart, and if ``zoomed`` and lines overlap near the best, another of the last tenth
+    of the way to the best end.
     """
     lines = [
         _curve(label, looks[label], results[label].select(learning_rate=rates[label]), metric, rate)

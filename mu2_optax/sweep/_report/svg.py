@@ -146,19 +146,9 @@ def chart(
     crosses_on_top: bool,
     cut: bool = False,
 ) -> str:
-    """A chart.
+    """A chart as an ``<svg>`` element; of the lines, the first is in front.
 
-    Args:
-      lines: The lines, the first one in front.
-      x: The horizontal scale.
-      y: The vertical scale.
-      xlabel: The name of the horizontal axis.
-      ylabel: The name of the vertical axis.
-      crosses_on_top: Whether crosses are at the upper edge.
-      cut: Whether what lies beyond the vertical scale is cut off; the crosses then are too.
-
-    Returns:
-      An ``<svg>`` element.
+    If ``cut``, what lies beyond the vertical scale is cut off, and so are the crosses.
     """
     shown = lines[::-1]
     if cut:

@@ -76,9 +76,7 @@ def table(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) ->
 def wide_table(names: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
     """A table that scrolls on a screen, and continues below itself on paper.
 
-    Args:
-      names: The columns' names.
-      rows: The head of each row, with its ``<tr>``, and the cells.
+    Each row is its head, with its ``<tr>``, and its cells.
     """
 
     def part(start: int, stop: int) -> str:

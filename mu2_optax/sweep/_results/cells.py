@@ -62,16 +62,7 @@ def in_grid(
     axes: Mapping[str, npt.NDArray[np.float64]],
     seeds: npt.NDArray[np.int64],
 ) -> SweepResult:
-    """A result as a part of a larger grid, whose other cells have not been run.
-
-    Args:
-      result: The result.
-      axes: The values of each axis, those of the result among them.
-      seeds: The seeds, likewise.
-
-    Returns:
-      The result over the whole grid.
-    """
+    """A result as a part of a larger grid, whose other cells have not been run."""
     cells, template = finished_cells(result), _template(result)
     return assemble(axes, seeds, cells, [template], label=result.label, info=dict(result.info))
 
@@ -85,24 +76,11 @@ def assemble(
     label: str,
     info: dict[str, Any],
 ) -> SweepResult:
-    """Builds a result from single cells.
+    """Builds a result from single cells, which may come in any order.
 
-    A cell that failed once and finished another time has finished.
-
-    Args:
-      axes: The values of each axis.
-      seeds: The seeds.
-      cells: The cells, in any order.
-      templates: Metrics of single cells to include besides those of the cells, for their names,
-        shapes and dtypes.
-      label: The result's label.
-      info: How it was run.
-
-    Returns:
-      The result.
-
-    Raises:
-      ValueError: If a cell occurs twice with two outcomes.
+    A cell that failed once and finished another time has finished; one with two outcomes is
+    refused. ``templates`` are metrics of single cells, for the names, shapes and dtypes of those
+    that no cell has.
     """
     records = list(cells)
     shape = (*(len(axis) for axis in axes.values()), len(seeds))

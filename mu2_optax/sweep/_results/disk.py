@@ -38,14 +38,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def seal(document: str) -> str:
-    """A JSON object with its checksum as the last entry.
-
-    Args:
-      document: The text of an object that is not empty.
-
-    Returns:
-      The text of the object with the entry ``crc32``.
-    """
+    """The text of a JSON object that is not empty, with its checksum as the last entry."""
     return f'{document[:-1]}, "crc32": "{zlib.crc32(document.encode()):08x}"}}'
 
 
@@ -59,10 +52,6 @@ def write_beside(path: str | Path, text: str) -> None:
     """Writes a file, and its checksum into another beside it, as ``sha256sum`` would.
 
     If this is interrupted between the two, the file is there and cannot be checked.
-
-    Args:
-      path: The file.
-      text: Its content.
     """
     beside = _checksum_file(path)
     beside.unlink(missing_ok=True)
@@ -71,15 +60,7 @@ def write_beside(path: str | Path, text: str) -> None:
 
 
 def check_beside(path: str | Path, content: bytes) -> None:
-    """Requires a file to agree with the checksum beside it, if there is one.
-
-    Args:
-      path: The file.
-      content: What is in it now.
-
-    Raises:
-      ValueError: If the file has changed since it was written.
-    """
+    """Requires the content of a file to agree with the checksum beside it, if there is one."""
     beside = _checksum_file(path)
     if beside.exists() and beside.read_bytes().split()[:1] != [_sha256(content).encode()]:
         raise ValueError(

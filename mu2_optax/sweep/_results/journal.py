@@ -83,20 +83,12 @@ class Journal:
         self._read(json.loads(json.dumps(self._header)))
 
     def declare(self, outputs: Outputs) -> None:
-        """Writes what the metrics are, once the first finished cell has shown it.
-
-        Args:
-          outputs: The metrics of one cell.
-        """
+        """Writes what the metrics of a cell are, once the first finished cell has shown it."""
         self.outputs = outputs
         self._append({"metrics": _describe(outputs)})
 
     def record(self, outcomes: Mapping[Cell, Outcome]) -> None:
-        """Writes the finished cells of a call, all at once, because each write takes a while.
-
-        Args:
-          outcomes: For each cell its metrics, and its error if it failed.
-        """
+        """Writes the finished cells of a call, all at once, because each write takes a while."""
         lines: list[dict[str, Any]] = []
         for cell, (metrics, error) in outcomes.items():
             encoded = {name: encode(value) for name, value in metrics.items()}

@@ -64,14 +64,7 @@ class Outcomes:
             )
 
     def add(self, finished: Mapping[Cell, tuple[Mapping[str, Any], str | None]]) -> None:
-        """Records the cells of a call that has just finished.
-
-        Args:
-          finished: For each cell its metrics, and why it failed, if it did.
-
-        Raises:
-          TypeError: If the metrics are not those of earlier cells.
-        """
+        """Records the cells of a call that has finished: their metrics, or why a cell failed."""
         outcomes: dict[Cell, Outcome] = {
             cell: (self._conform(cell, metrics) if error is None else {}, error)
             for cell, (metrics, error) in finished.items()

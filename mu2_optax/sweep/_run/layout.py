@@ -108,16 +108,8 @@ def choose_layout(
 ) -> Layout:
     """Decides the block of one call; `sweep` documents the rule for ``"auto"``.
 
-    Args:
-      strategy: The strategy that was asked for.
-      chunk_size: How many cells may run side by side on a device, or None.
-      devices: The devices that share a call, or None.
-      points: The points of the grid.
-      seeds: The seeds of the grid.
-      busy: Whether a cell keeps a core busy by itself.
-
-    Returns:
-      The layout.
+    ``points`` and ``seeds`` are how many the grid has; ``busy`` says whether a cell keeps a core
+    busy by itself.
     """
     count = len(devices) if devices else 1
     platform = devices[0].platform if devices else default_device().platform
@@ -189,12 +181,8 @@ def block_ranges(grid: Grid, block: Block) -> str:
 def block_function(cell: Callable[[Any, Any, Any], Any], layout: Layout) -> Callable[..., Any]:
     """The function of (constants, points, seeds) that runs one block.
 
-    Args:
-      cell: The function of (constants, point, seed) that runs one cell.
-      layout: The block.
-
-    Returns:
-      A function whose results have the leading axes (points, seeds).
+    ``cell``, of (constants, point, seed), runs one cell. The results have the leading axes (points,
+    seeds).
     """
 
     def block(constants: Any, points: Any, seeds: Any) -> Any:

@@ -35,14 +35,7 @@ def make_program(
 ) -> "Program":
     """Chooses what computes the cells, in this process or on a worker; nothing is compiled yet.
 
-    Args:
-      train: The function of a cell.
-      grid: The grid.
-      strategy: How the cells run.
-      layout: A function that is told whether a cell keeps a core busy, and returns the layout.
-
-    Returns:
-      The program.
+    ``layout`` is a function that is told whether a cell keeps a core busy, and returns the layout.
     """
     if strategy == "python":
         return PythonProgram(train, grid)
@@ -159,14 +152,8 @@ def _compiled_once(lowered: Any, *distinct: Hashable) -> Any:
     """Compiles a lowered function, or finds it among the last ones that were compiled.
 
     The key is the program itself, not the function that it came from: a function that has changed,
-    or that closes over other numbers, gives another program.
-
-    Args:
-      lowered: What ``jax.jit(...).lower(...)`` gave.
-      *distinct: What makes a difference but is not in the program's text.
-
-    Returns:
-      What ``lowered.compile()`` gives.
+    or that closes over other numbers, gives another program. What makes a difference but is not in
+    the program's text is ``distinct``.
     """
     key = (hashlib.blake2b(lowered.as_text().encode()).digest(), *distinct)
     found = _COMPILED.pop(key, None) or lowered.compile()

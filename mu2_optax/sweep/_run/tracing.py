@@ -51,20 +51,7 @@ class Traced:
 
 
 def trace(train: Callable[..., Mapping[str, Any]], grid: Grid) -> Traced:
-    """Calls ``train`` once, with tracers.
-
-    Args:
-      train: The function of a cell.
-      grid: The grid.
-
-    Returns:
-      The traced cell.
-
-    Raises:
-      TypeError: If ``train`` cannot take the arguments, or returns anything other than a dict of
-        numeric arrays.
-      ValueError: If a value of the grid is lost in JAX's default precision.
-    """
+    """Calls ``train`` once, with tracers; refuses results other than a dict of arrays."""
     check_signature(train, grid)
     check_precision(grid)
 
@@ -151,18 +138,10 @@ def call(train: Callable[..., Any], grid: Grid, point: Sequence[Any], key: Any) 
 def checked_metrics(
     metrics: Any, grid: Grid, asarray: Callable[[Any], Any] = jnp.asarray
 ) -> dict[str, Any]:
-    """What ``train`` returned, as arrays; float types that NumPy lacks become float32.
+    """What ``train`` returned, as arrays by name; float types that NumPy lacks become float32.
 
-    Args:
-      metrics: What ``train`` returned.
-      grid: The grid, whose axes' names a metric must not have.
-      asarray: ``jnp.asarray`` for traced values, ``np.asarray`` for concrete ones.
-
-    Returns:
-      The metrics by name.
-
-    Raises:
-      TypeError: If it is anything other than a dict of real numbers and arrays.
+    It must be a dict of real numbers and arrays, none with the name of an axis. ``asarray`` is
+    ``jnp.asarray`` for traced values, ``np.asarray`` for concrete ones.
     """
     if not isinstance(metrics, Mapping) or not metrics:
         raise TypeError(
@@ -196,11 +175,8 @@ def checked_metrics(
 def fingerprint(closed: ClosedJaxpr) -> str:
     """A short text that is the same, in every process, for the same program on the same arrays.
 
-    Args:
-      closed: The program with the arrays that it closes over.
-
-    Returns:
-      A hash of the program's text and of every array in it, but not of what a host callback does.
+    It is a hash of the program's text and of every array in it, but not of what a host callback
+    does.
     """
     digest = hashlib.blake2b(_ACCIDENTAL.sub("", str(closed.jaxpr)).encode(), digest_size=16)
     for part in _parts(closed):
