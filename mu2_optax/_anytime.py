@@ -9,14 +9,7 @@ from jax.typing import DTypeLike
 
 from mu2_optax._checks import check_below_one, check_transform
 from mu2_optax._projections import Projection, as_projection
-from mu2_optax._tree_checks import (
-    check_gradient,
-    check_inner_state,
-    check_like,
-    check_params,
-    check_state,
-    check_stored,
-)
+from mu2_optax._tree_checks import check_inner_state, check_like, check_params, check_update
 from mu2_optax._trees import (
     add,
     cast_like,
@@ -134,10 +127,7 @@ def anytime(
     def update(
         updates: Updates, state: AnytimeState, params: Params = None, **extra_args: Any
     ) -> tuple[Updates, AnytimeState]:
-        check_params(params)
-        check_state(state, AnytimeState)
-        check_stored(params, state.w)
-        check_gradient("grads", updates, params)
+        check_update(updates, state, params, AnytimeState, like="w")
         try:
             step, inner_state = inner.update(
                 cast_like(updates, state.w), state.inner_state, state.w, **extra_args

@@ -10,15 +10,11 @@ import numpy as np
 import optax
 from jax.experimental import checkify
 
-from mu2_optax._checks import (
-    check_callable,
-    check_positive,
-    check_transform,
-)
+from mu2_optax._checks import check_callable, check_positive, check_transform
 from mu2_optax._double_momentum import Mu2State
 from mu2_optax._find import find_all
 from mu2_optax._same_sample import gradient_at
-from mu2_optax._tree_checks import check_gradient, check_params, check_state
+from mu2_optax._tree_checks import check_update
 from mu2_optax._trees import copied_like, norm, widened
 from mu2_optax._types import Batch, GradFn, OptState, Params, Transform, Tree, Updates
 
@@ -112,9 +108,7 @@ def checked(
         batch: Batch = None,
         **extra_args: Any,
     ) -> tuple[Updates, CheckedState]:
-        check_params(params)
-        check_state(state, CheckedState)
-        check_gradient("grads", updates, params)
+        check_update(updates, state, params, CheckedState)
         again = gradient_at(params, params, grad_fn, batch, "checked")
         _check(_CHANGED, updates, again, tolerance, report)
         if state.params is not None:

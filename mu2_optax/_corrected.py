@@ -11,7 +11,7 @@ from mu2_optax._measured import total_error
 from mu2_optax._part import GradOnPart
 from mu2_optax._same_sample import gradient_at
 from mu2_optax._sharding import check_reduced
-from mu2_optax._tree_checks import check_gradient, check_params, check_state, check_stored
+from mu2_optax._tree_checks import check_gradient, check_params, check_update
 from mu2_optax._trees import (
     add,
     after,
@@ -123,10 +123,7 @@ def estimate_of(
         **extra_args: Any,
     ) -> tuple[Updates, CorrectedMomentumState]:
         del extra_args
-        check_params(params)
-        check_state(state, CorrectedMomentumState)
-        check_stored(params, state.x)
-        check_gradient("grads", updates, params)
+        check_update(updates, state, params, CorrectedMomentumState, like="x")
         if prev_grads is None:
             seen, prev_grads = gradients_seen(updates, state, params, grad_fn, batch)
             check_reduced(updates, prev_grads)

@@ -17,7 +17,7 @@ from mu2_optax._checks import (
 )
 from mu2_optax._masks import Mask, marks_of
 from mu2_optax._sample import sampled
-from mu2_optax._tree_checks import check_gradient, check_params, check_state
+from mu2_optax._tree_checks import check_params, check_update
 from mu2_optax._trees import cast_like, inverse_or_zero, leaves_like, widened
 from mu2_optax._types import OptState, Params, Scalar, ScalarOrSchedule, Transform, Tree, Updates
 from mu2_optax._weights import as_schedule, time, weight_at
@@ -156,9 +156,7 @@ def distance_rate(
     def update(
         updates: Updates, state: DistanceRateState, params: Params = None, **extra_args: Any
     ) -> tuple[Updates, DistanceRateState]:
-        check_params(params)
-        check_state(state, DistanceRateState)
-        check_gradient("grads", updates, params)
+        check_update(updates, state, params, DistanceRateState)
         w = widened(params)
         u, inner_state = inner.update(widened(updates), state.inner_state, w, **extra_args)
         share = (1 + _POWER) / (time(state.t) + _POWER)

@@ -17,7 +17,7 @@ from mu2_optax._part import GradOnPart
 from mu2_optax._projections import Projection, as_projection
 from mu2_optax._same_sample import gradient_at
 from mu2_optax._sharding import check_reduced
-from mu2_optax._tree_checks import check_gradient, check_params, check_state, check_stored
+from mu2_optax._tree_checks import check_params, check_update
 from mu2_optax._trees import (
     add,
     cast_like,
@@ -156,10 +156,7 @@ def mu2_extra_sgd(
         **extra_args: Any,
     ) -> tuple[Updates, Mu2ExtraState]:
         del extra_args
-        check_params(params)
-        check_state(state, Mu2ExtraState)
-        check_stored(params, state.y)
-        check_gradient("grads", updates, params)
+        check_update(updates, state, params, Mu2ExtraState, like="y")
 
         def gradient(point: Any, grad_fn: GradFn | None, batch: Batch) -> Any:
             there = gradient_at(point, params, grad_fn, batch, "mu2_extra_sgd")

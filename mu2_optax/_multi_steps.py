@@ -11,13 +11,7 @@ from mu2_optax._corrected import CorrectedMomentumState
 from mu2_optax._extragradient import Mu2ExtraState
 from mu2_optax._find import find_all
 from mu2_optax._same_sample import gradient_at
-from mu2_optax._tree_checks import (
-    check_gradient,
-    check_like,
-    check_params,
-    check_state,
-    check_stored,
-)
+from mu2_optax._tree_checks import check_gradient, check_like, check_params, check_update
 from mu2_optax._trees import add, mean_like, stored_zeros, widened
 from mu2_optax._types import Batch, GradFn, OptState, Params, Transform, Tree, Updates
 
@@ -103,10 +97,7 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
         prev_grads: Updates = None,
         **extra_args: Any,
     ) -> tuple[Updates, MultiStepsState]:
-        check_params(params)
-        check_state(state, MultiStepsState)
-        check_stored(params, state.grads)
-        check_gradient("grads", updates, params)
+        check_update(updates, state, params, MultiStepsState, like="grads")
         corrected = _corrected(state.inner_state)
         grads = add(state.grads, widened(updates))
         sums = None

@@ -6,12 +6,7 @@ from typing import Any, TypeAlias
 import jax
 import optax
 
-from mu2_optax._checks import (
-    check_callable,
-    check_positive,
-    check_single,
-    check_transform,
-)
+from mu2_optax._checks import check_callable, check_positive, check_single, check_transform
 from mu2_optax._tree_checks import check_like, check_params
 from mu2_optax._trees import add, cast_like, widened
 from mu2_optax._types import OptState, Params, Scalar, Tree, Updates

@@ -13,11 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import (
-    check_callable,
-    check_choice,
-    check_transform,
-)
+from mu2_optax._checks import check_callable, check_choice, check_transform
 from mu2_optax._tree_checks import check_gradient, check_whole
 from mu2_optax._trees import cast_like
 from mu2_optax._types import Batch, GradFn, OptState, Params, Updates

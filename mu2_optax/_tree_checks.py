@@ -9,6 +9,20 @@ import optax
 from mu2_optax._types import OptState, Params, Tree, Updates
 
 
+def check_update(
+    updates: Updates, state: OptState, params: Params, kind: type, like: str | None = None
+) -> None:
+    """Requires what an ``update`` needs: params, a state of this kind, and a gradient of params.
+
+    ``like`` names the field of the state that has the shapes of the params given to ``init``.
+    """
+    check_params(params)
+    check_state(state, kind)
+    if like is not None:
+        check_stored(params, getattr(state, like))
+    check_gradient("grads", updates, params)
+
+
 def check_params(params: Params) -> None:
     """Requires a tree of floating-point parameters."""
     if params is None:
