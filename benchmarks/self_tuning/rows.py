@@ -41,11 +41,6 @@ def shown(known: Figure | None, task: Task) -> str:
     return f"{known.mean:.{decimals}f} ± {known.deviation:.{decimals}f}"
 
 
-def mean(known: Figure | None, task: Task) -> str:
-    """The mean alone, with the same digits."""
-    return shown(known, task).partition(" ±")[0]
-
-
 def ahead_by(task: Task, own: float, other: float) -> str:
     """How far ahead of another: as it is for accuracies, in per cent for the other metrics.
 
@@ -113,6 +108,22 @@ def score_rows(results: Results) -> Rows:
     return ["", *heads], body
 
 
+def best_score_rows(results: Results) -> Rows:
+    """The profile scores of ours beside that of the best peer, on the tasks not developed on."""
+    body = []
+    for side in (FRESH, CONFIRMATION):
+        for role in ROLES:
+            scores = results.scores(role, results.scored(role, side))
+            others = {peer: score for peer, score in scores.items() if peer not in OURS}
+            if others and set(OURS) <= set(scores):
+                best = max(others, key=others.__getitem__)
+                texts = [f"{scores[peer]:.2f}" for peer in (AUTO, SPECTRAL, best)]
+                cells = [_bold(text, text == max(texts)) for text in texts]
+                cells[-1] += f" {PEERS[best].title}"
+                body.append([f"{side} tasks, {role} peers", *cells])
+    return ["", "mu2_auto()", "with `spectral`", "best peer"], body
+
+
 def front_rows(results: Results, side: str) -> Rows:
     """Untouched ``mu2_auto`` beside the best peer of each role, on tasks that can be compared.
 
@@ -138,24 +149,6 @@ def front_rows(results: Results, side: str) -> Rows:
     for role in ROLES:
         head += [f"best {role} peer", "ahead by"]
     return head, body
-
-
-def short_rows(results: Results, side: str) -> Rows:
-    """The front table without deviations and differences; the best of each row is bold."""
-    body = []
-    for name in results.compared(counted(side)):
-        task = TASKS[name]
-        columns = [(UNTOUCHED, AUTO), (UNTOUCHED, SPECTRAL)]
-        columns += [(role, results.best_peer(role, name)) for role in ROLES]
-        figures = [results.figure(role, name, peer) if peer else None for role, peer in columns]
-        best = best_value(task, [known.mean for known in figures if known])
-        row = [f"{task.kind}, {task.metric}"]
-        for (_, peer), known in zip(columns, figures, strict=True):
-            text = _bold(mean(known, task), known is not None and known.mean == best)
-            title = f" {PEERS[peer].title}" if peer and known and peer not in OURS else ""
-            row.append(f"{text}{title}" if known else "not run")
-        body.append(row)
-    return ["", "mu2_auto()", "with `spectral`", *(f"best {role} peer" for role in ROLES)], body
 
 
 def task_rows(results: Results, side: str, role: str) -> Rows:
@@ -223,8 +216,8 @@ TABLES = {
     "fresh_list": fresh_rows,
     "goals": goal_rows,
     "scores": score_rows,
+    "best_scores": best_score_rows,
     "front": front_rows,
-    "short": short_rows,
     "tasks": task_rows,
     "factors": factor_rows,
     "variants": variant_rows,

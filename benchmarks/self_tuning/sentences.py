@@ -7,7 +7,7 @@ from benchmarks.self_tuning.analysis import Results, behind
 from benchmarks.self_tuning.goals import FAR, NEAR
 from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.records import Records
-from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
+from benchmarks.self_tuning.roles import TUNED, UNTOUCHED, counted
 from benchmarks.self_tuning.rows import ROLES, ahead_by
 from benchmarks.self_tuning.task import DEVELOPMENT, SIDES
 from benchmarks.self_tuning.tasks import TASKS
@@ -128,26 +128,7 @@ def edges(results: Results) -> str:
     )
 
 
-def score_words(results: Results, side: str) -> str:
-    """Profile scores of ours beside the best peer of each role."""
-    parts = []
-    for role in (UNTOUCHED, CALIBRATED, TUNED):
-        names = results.scored(role, side)
-        scores = results.scores(role, names)
-        others = {peer: score for peer, score in scores.items() if peer not in OURS}
-        if not others or not set(OURS) <= set(scores):
-            return f"Profile scores on {side} tasks are not known yet.\n"
-        best = max(others, key=others.__getitem__)
-        ours = f"{scores[AUTO]:.2f}, {scores[SPECTRAL]:.2f}"
-        parts.append(f"{role} {ours} and {others[best]:.2f} ({PEERS[best].title})")
-    return (
-        f"AlgoPerf's score on {side} tasks, at most 1, of `mu2_auto()`, with `spectral`, and of "
-        f"the best peer: {'; '.join(parts)}.\n"
-    )
-
-
 SENTENCES = {
-    "score_words": score_words,
     "edges": edges,
     "answer": answer,
     "spectral": functools.partial(answer, ours=SPECTRAL),
