@@ -87,15 +87,7 @@ def test_single_samples_in_one_dimension_have_a_bar_that_is_not_too_small():
     tx = mu2_optax.mu2_sgd(0.1, MEASURED)
 
     def one(key):
-        def step(carry, z):
-            params, state = carry
-            grads = grad_fn(params, z)
-            updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
-            return (optax.apply_updates(params, updates), state), None
-
-        start = jnp.array(1.0)
-        zs = jax.random.normal(key, (3000,))
-        (_, state), _ = jax.lax.scan(step, (start, tx.init(start)), zs)
+        _, state = run(tx, jnp.array(1.0), jax.random.normal(key, (3000,)), grad_fn)
         return state.error, (state.d - state.x) ** 2  # ∇f(x) = x
 
     bars, errors = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 200))
