@@ -94,7 +94,7 @@ def test_follows_the_functions_written_by_hand():
         assert_close(state.batch_stats, {"norm": {"mean": mean, "var": var}}, 1e-5)
 
 
-def test_one_trace_with_the_whole_state_donated():
+def test_a_step_with_the_whole_state_donated_is_traced_once():
     traces = 0
 
     @functools.partial(jax.jit, donate_argnums=0)

@@ -109,7 +109,7 @@ def test_oracle_ignores_scale_keeps_dtype_and_handles_zero_and_nan(case):
     assert {a.dtype for a in jax.tree.leaves(shapes)} == {jnp.dtype(jnp.bfloat16)}
 
 
-def test_exact_points():
+def test_each_oracle_gives_the_known_point():
     d, one = np.array([3.0, -4.0], np.float32), np.ones(2, np.float32)
     turn = np.array([[0.6, -0.8], [0.8, 0.6]], np.float32)
     tall, eye = np.eye(4, 2, dtype=np.float32), np.eye(2, dtype=np.float32)

@@ -126,7 +126,7 @@ def test_powers_that_pass_the_largest_float_keep_their_last_gamma():
     assert found[9999] == pytest.approx(found[7500])  # (7132)^10 > 3.4e38
 
 
-def test_weights_that_shrink_below_floats_and_rise_again():
+def test_weights_may_shrink_below_floats_and_rise_again():
     """The sum is 2 when 0.5^t is gone, and 1 more is a third of it all."""
     found, _ = gammas_of(lambda c: jnp.where(c < 400, 1e6 * 0.5**c, 1e6), 401)
     assert np.all(found[200:400] == 0)

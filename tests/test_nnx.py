@@ -147,7 +147,7 @@ def test_follows_linen_and_the_functions_written_by_hand():
         assert_close(nnx.state(model, nnx.BatchStat), state.batch_stats, 1e-5)
 
 
-def test_one_trace_with_model_and_optimizer_donated():
+def test_a_step_with_model_and_optimizer_donated_is_traced_once():
     traces = 0
 
     @functools.partial(nnx.jit, donate_argnums=(0, 1))

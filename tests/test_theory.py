@@ -65,7 +65,7 @@ def test_each_learning_rate_moves_the_optimizer_it_is_for():
     assert end["not weighted"] < 0.15
 
 
-def test_batch_sizes_on_ints_arrays_and_tracers():
+def test_batch_sizes_are_the_same_for_ints_arrays_and_tracers():
     steps = 1000
     exact = [math.ceil(steps / t) for t in range(1, steps + 1)]
     assert [theory.batch_size(t=t, steps=steps) for t in range(1, steps + 1)] == exact
@@ -76,7 +76,7 @@ def test_batch_sizes_on_ints_arrays_and_tracers():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int64])
-def test_batch_sizes_of_any_kind_of_integer(dtype):
+def test_batch_sizes_are_exact_for_any_kind_of_integer(dtype):
     for t, steps in ((3, 10), (1, 120), (120, 120), (7, 98)):
         exact = math.ceil(steps / t)
         assert int(theory.batch_size(t=dtype(t), steps=dtype(steps))) == exact
@@ -87,7 +87,7 @@ def test_batch_sizes_of_any_kind_of_integer(dtype):
 
 
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16])
-def test_a_narrow_step_beside_a_large_number_of_steps(dtype):
+def test_a_narrow_step_beside_a_large_number_of_steps_does_not_overflow(dtype):
     assert int(theory.batch_size(t=dtype(3), steps=1000)) == 334
     assert int(jax.jit(lambda t: theory.batch_size(t=t, steps=1000))(dtype(3))) == 334
     assert int(theory.batch_size(t=1000, steps=dtype(3))) == 1

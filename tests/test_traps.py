@@ -366,7 +366,7 @@ def test_the_point_of_the_correction_is_exact(dtype):
     np.testing.assert_array_equal(join(state.x), join(params))
 
 
-def test_double_precision_state_for_single_precision_params():
+def test_a_double_precision_state_leaves_params_in_single_precision():
     with x64():
         tx = mu2_sgd(0.3, state_dtype=jnp.float64)
         params = split(jnp.array(X1, jnp.float32))
