@@ -273,26 +273,6 @@ def test_bind_makes_lookahead_work():
     np.testing.assert_allclose(join(look.slow), join(plain)[-1], rtol=0, atol=1e-6)
 
 
-def test_a_step_that_closes_over_grad_fn_compiles_once():
-    tx = OPTIMIZERS["mu2_sgd"]
-    traces = []
-
-    def counted(params, z):
-        traces.append(None)
-        return grad_fn(params, z)
-
-    @jax.jit
-    def step(params, state, z):
-        updates, state = tx.update(counted(params, z), state, params, grad_fn=counted, batch=z)
-        return optax.apply_updates(params, updates), state
-
-    params = split(jnp.array(X1))
-    state = tx.init(params)
-    for z in jnp.array(ZS[:5]):
-        params, state = step(params, state, z)
-    assert len(traces) == 2  # both evaluations, in the one trace
-
-
 def test_a_projection_is_no_schedule_to_inject_hyperparams_if_it_is_static():
     make = optax.inject_hyperparams(mu2_sgd, static_args="projection")
     injected = make(learning_rate=0.3, projection=mu2_optax.onto_l2_ball(0.65))
