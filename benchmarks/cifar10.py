@@ -13,7 +13,6 @@ Random crop with padding 2 and random flip, learning rates from 1e-4 to 10. It w
 itself in time.
 """
 
-import argparse
 from functools import partial
 from typing import Any
 
@@ -65,10 +64,7 @@ def make_network(data: Data, *, depth: int, width: int, batch: int) -> network_t
 
 def main() -> None:
     """Runs the experiment."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    experiment.add_arguments(parser, data="cifar10", rates=RATES, optimizers=COMPARED)
+    parser = experiment.make_parser(__doc__, data="cifar10", rates=RATES, optimizers=COMPARED)
     shown = {"metavar": "N", "help": "default: %(default)s"}
     parser.add_argument("--depth", type=int, choices=example.STAGES, default=18)
     parser.add_argument("--width", type=positive_int, default=64, **shown)

@@ -97,10 +97,7 @@ def draw_curves(results: experiment.Results, last: int, title: str, file: Path) 
 
 def main() -> None:
     """Runs the experiment."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    experiment.add_arguments(parser, data="mnist", rates=RATES, optimizers=PAPER)
+    parser = experiment.make_parser(__doc__, data="mnist", rates=RATES, optimizers=PAPER)
     known = ("per_tensor", "global", "none")
     parser.add_argument("--projections", choices=known, nargs="+", default=known)
     parser.add_argument(
@@ -110,7 +107,7 @@ def main() -> None:
     steps = args.steps or STEPS
     if steps % args.evaluations:
         parser.error(f"--evaluations {args.evaluations} does not divide --steps {steps}")
-    args.out = args.out or files.RESULTS / f"convex_{args.data.replace('-', '_')}"
+    args.out = args.out or experiment.folder("convex", args.data)
     data = datasets.load_or_exit(parser, args)
     results = experiment.run(
         [

@@ -9,10 +9,9 @@ one seed and the rates go from 0.1 to 1e4 only. It writes ``results.csv`` and ``
 ``benchmarks/results/exact_gradient_<data>``.
 """
 
-import argparse
 from typing import Any
 
-from benchmarks import convex, experiment, files, logistic_task
+from benchmarks import convex, experiment, logistic_task
 from examples import data as datasets
 
 RATES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
@@ -21,13 +20,10 @@ OPTIMIZER = "anytime_exact"
 
 def main() -> None:
     """Runs the experiment."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    experiment.add_arguments(parser, data="mnist", rates=RATES, optimizers=(OPTIMIZER,))
+    parser = experiment.make_parser(__doc__, data="mnist", rates=RATES, optimizers=(OPTIMIZER,))
     parser.set_defaults(seeds=1)
     args = parser.parse_args()
-    args.out = args.out or files.RESULTS / f"exact_gradient_{args.data.replace('-', '_')}"
+    args.out = args.out or experiment.folder("exact_gradient", args.data)
     data = datasets.load_or_exit(parser, args)
     setting: dict[str, Any] = convex.setting(args, data) | {"batch": len(data.train_y)}
     results = experiment.run(

@@ -37,10 +37,13 @@ class Case(NamedTuple):
         return f"{self.projection}/{self.optimizer}/{self.steps}"
 
 
-def add_arguments(
-    parser: argparse.ArgumentParser, *, data: str, rates: Sequence[float], optimizers: Sequence[str]
-) -> None:
-    """Adds the options that all experiments share."""
+def make_parser(
+    description: str | None, *, data: str, rates: Sequence[float], optimizers: Sequence[str]
+) -> argparse.ArgumentParser:
+    """The options that all experiments share, with these defaults."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     datasets.add_arguments(parser, default=data)
     add = parser.add_argument
     add("--lrs", type=positive_float, nargs="+", default=rates, metavar="RATE", help="the rates")
@@ -49,6 +52,12 @@ def add_arguments(
     add("--steps", type=positive_int, metavar="N", help="default: whole epochs")
     add("--minutes", type=positive_float, help="start no run after so many; go on another time")
     add("--out", type=Path, metavar="DIR", help="default: a folder in benchmarks/results")
+    return parser
+
+
+def folder(kind: str, data: str) -> Path:
+    """Where results of a kind on a data set are, such as those of ``"convex"``."""
+    return files.RESULTS / f"{kind}_{data.replace('-', '_')}"
 
 
 def run(
@@ -65,7 +74,7 @@ def run(
     Args:
       cases: What to run, one after another.
       make_train: Makes the function that a sweep of a case calls.
-      args: The options of `add_arguments`.
+      args: The options of `make_parser`.
       setting: What else the numbers depend on; runs of another setting are refused.
       known: Results of another experiment, taken over where case and setting are the same.
       strategy: The strategy of `sweep`.

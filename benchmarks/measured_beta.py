@@ -16,7 +16,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks import convex, experiment, files, logistic_task
+from benchmarks import convex, experiment, logistic_task
 from benchmarks.optimizers import OPTIMIZERS
 from examples import data as datasets
 from mu2_optax.sweep import Data, plot_sweep
@@ -61,19 +61,13 @@ def arguments(
     description: str | None, optimizers: Sequence[str], kind: str
 ) -> tuple[argparse.Namespace, Data]:
     """The options of a comparison whose results are of this kind, and its data."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = experiment.make_parser(
+        description, data="mnist", rates=convex.RATES, optimizers=optimizers
     )
-    experiment.add_arguments(parser, data="mnist", rates=convex.RATES, optimizers=optimizers)
     args = parser.parse_args()
-    args.out = args.out or folder(kind, args.data)
+    args.out = args.out or experiment.folder(kind, args.data)
     args.steps = args.steps or convex.STEPS
     return args, datasets.load_or_exit(parser, args)
-
-
-def folder(kind: str, data: str) -> Path:
-    """Where results of a kind are, such as ``"convex"``."""
-    return files.RESULTS / f"{kind}_{data.replace('-', '_')}"
 
 
 def main() -> None:
@@ -84,7 +78,7 @@ def main() -> None:
         args,
         data,
         lambda optimizer: (steps, int(steps // OPTIMIZERS[optimizer].gradients)),
-        folder("convex", args.data),
+        experiment.folder("convex", args.data),
     )
     experiment.save(results.values(), args.out, "benchmarks.measured_beta")
     title = f"{datasets.TITLES[args.data]}: logistic regression, {steps} steps"

@@ -9,7 +9,6 @@ gradient. It writes ``results.csv`` and ``meta.json`` into
 ``benchmarks/results/measured_networks_<model>``, and prints the accuracies.
 """
 
-import argparse
 import functools
 
 import mu2_optax
@@ -36,10 +35,7 @@ MOMENTA = {
 
 def main() -> None:
     """Runs the comparison."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    experiment.add_arguments(parser, data="mnist", rates=RATES, optimizers=())
+    parser = experiment.make_parser(__doc__, data="mnist", rates=RATES, optimizers=())
     parser.add_argument("--model", choices=MODELS, default="mlp")
     args = parser.parse_args()
     args.out = args.out or files.RESULTS / f"measured_networks_{args.model}"

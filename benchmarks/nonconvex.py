@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import experiment, files, image_tasks, scanned_task
+from benchmarks import experiment, image_tasks, scanned_task
 from benchmarks.experiment import Case
 from benchmarks.optimizers import PAPER
 from examples import data as datasets
@@ -50,14 +50,11 @@ def make_train(data: Data) -> Callable[[Case], Callable[..., Mapping[str, Any]]]
 
 def main() -> None:
     """Runs the experiment."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    experiment.add_arguments(parser, data="mnist", rates=RATES, optimizers=COMPARED)
+    parser = experiment.make_parser(__doc__, data="mnist", rates=RATES, optimizers=COMPARED)
     args = parser.parse_args()
     if args.data == "cifar10":
         parser.error("the network takes grey images: use benchmarks.cifar10 for cifar10")
-    args.out = args.out or files.RESULTS / f"nonconvex_{args.data.replace('-', '_')}"
+    args.out = args.out or experiment.folder("nonconvex", args.data)
     data = datasets.load_or_exit(parser, args)
     steps = args.steps or steps_per_epoch(data)
     results = experiment.run(

@@ -27,7 +27,7 @@ def main() -> None:
         only = optimizer in PARTS and "measured" not in optimizer
         return (equal_cost,) if only else (args.steps, equal_cost)
 
-    known = measured_beta.folder("measured", args.data)
+    known = experiment.folder("measured", args.data)
     results = measured_beta.run_on_sets(args, data, steps_of, known)
     experiment.save(results.values(), args.out, "benchmarks.part")
 

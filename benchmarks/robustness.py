@@ -11,8 +11,8 @@ takes a k-th of SGD's steps. Each command prints the measures (plateau width, st
 learning-rate sensitivity and best accuracy, with 95 % intervals over seeds) and writes
 ``results.csv`` (a row per run), ``meta.json`` and pictures into
 ``benchmarks/results/robustness_<task>_<data>``. Runs that ``benchmarks.convex`` or
-``benchmarks.nonconvex`` has made in the same setting are taken from their results; ``--fresh``
-makes them again. A command that was stopped goes on where it was.
+``benchmarks.nonconvex`` has made in the same setting are taken from their results. A command that
+was stopped goes on where it was.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks import convex, experiment, files, logistic_task, nonconvex
+from benchmarks import convex, experiment, logistic_task, nonconvex
 from benchmarks.optimizers import OPTIMIZERS
 from benchmarks.robustness_measures import BUDGETS, Robustness, robustness, with_budget
 from examples import data as datasets
@@ -108,12 +108,8 @@ def draw(results: experiment.Results, out: Path, subject: str) -> None:
 
 def main() -> None:
     """Runs the comparison."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    experiment.add_arguments(parser, data="mnist", rates=(), optimizers=COMPARED)
+    parser = experiment.make_parser(__doc__, data="mnist", rates=(), optimizers=COMPARED)
     parser.add_argument("--task", choices=("logistic", "cnn"), default="logistic")
-    parser.add_argument("--fresh", action="store_true", help="take no runs of other experiments")
     args = parser.parse_args()
     if args.data == "cifar10":
         parser.error("the models take grey images: mnist, fashion-mnist or digits")
@@ -121,12 +117,10 @@ def main() -> None:
     name, model = {"logistic": ("convex", "logistic regression"), "cnn": ("nonconvex", "CNN")}[
         args.task
     ]
-    place = args.data.replace("-", "_")
     args.lrs = args.lrs or paper.RATES
-    args.out = args.out or files.RESULTS / f"robustness_{args.task}_{place}"
+    args.out = args.out or experiment.folder(f"robustness_{args.task}", args.data)
     data = datasets.load_or_exit(parser, args)
-    known = {} if args.fresh else experiment.load(files.RESULTS / f"{name}_{place}")
-    results = run(args, data, known)
+    results = run(args, data, experiment.load(experiment.folder(name, args.data)))
     experiment.save(results.values(), args.out, "benchmarks.robustness")
     report(measured(results))
     draw(results, args.out, f"{datasets.TITLES[args.data]}, {model}")

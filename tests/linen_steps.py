@@ -1,5 +1,6 @@
 """Training steps in linen that the tests share."""
 
+import jax
 from cnn import cross_entropy
 from flax.training import train_state
 
@@ -31,3 +32,8 @@ def train_step(state, batch, key=None):
     evaluate = mu2_optax.value_and_grad(make_loss(state, key), has_aux=True)
     (loss, (_, batch_stats)), grads, again = evaluate(state.params, batch)
     return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again), loss
+
+
+def auto_step(state, batch, key=None):
+    grads, (_, batch_stats) = jax.grad(make_loss(state, key), has_aux=True)(state.params, batch)
+    return state.apply_gradients(grads=grads, batch_stats=batch_stats)

@@ -438,7 +438,7 @@ def rosenbrock(x):
 
 
 @pytest.mark.parametrize("start", [(-1.2, 1.0), (0.0, 0.0)])
-def test_rosenbrock(start):
+def test_the_minimum_of_rosenbrock_is_found(start):
     gradient = lambda x, z: jax.grad(rosenbrock)(x)
     found, _, _ = steps(mu2_auto(), jnp.array(start), gradient, jnp.zeros(30_000))
     np.testing.assert_allclose(found, 1, atol=0.01)
@@ -503,7 +503,7 @@ def test_narrow_params_come_as_near_as_their_dtype_allows(dtype):
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_steps_in_bfloat16():
+def test_a_hundred_thousand_steps_in_bfloat16_end_at_the_minimum():
     z = 1 + 0.1 * jax.random.normal(jax.random.key(0), (100_000, 4))
     gradient = lambda x, z: x - z.astype(x.dtype)
     _, state, _ = steps(mu2_auto(), jnp.full(4, 3.0, "bfloat16"), gradient, z)

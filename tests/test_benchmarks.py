@@ -1,15 +1,14 @@
 """The benchmarks run from end to end on tiny data, stop in time and go on."""
 
-import csv
 import importlib
 import itertools
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from commands import call
 from tiny_data import cifar_files, write
 
 import mu2_optax
@@ -42,12 +41,6 @@ from benchmarks.theory import report
 from mu2_optax.sweep import Data
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
-
-
-def call(module, monkeypatch, *options):
-    """Runs a benchmark as its command does."""
-    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, options)])
-    module.main()
 
 
 @pytest.mark.slow
@@ -265,7 +258,7 @@ def test_the_calibration_runs_and_writes_both_errors(tmp_path, monkeypatch):
     options = ["--data", "digits", "--seeds", 2, "--steps", 30, "--out", tmp_path]
     call(calibration, monkeypatch, *options, "--settings", *settings)
     assert (tmp_path / "figure.png").is_file()
-    rows = list(csv.DictReader((tmp_path / "results.csv").open()))
+    rows = files.read_rows(tmp_path / "results.csv")
     marks = ["3", "10", "30"]
     assert [(row["setting"], row["step"]) for row in rows] == [
         (setting, mark) for setting in settings for mark in marks

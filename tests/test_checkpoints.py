@@ -9,15 +9,14 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import linen_steps
+import nnx_steps
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
 import pytest
 from cnn import LinenCNN, batches, linen_variables, nnx_model
 from flax import nnx, serialization
-from linen_steps import FlaxState, make_loss
-from nnx_steps import auto_step
-from nnx_steps import train_step as nnx_train_step
 from train_and_resume import new_state, train_step
 
 import mu2_optax
@@ -168,31 +167,31 @@ def test_an_nnx_run_goes_on_bit_for_bit(tmp_path):
 
     run, data = new_run(), list(batches(8))
     for batch in data[:4]:
-        nnx_train_step(*run[:2], batch, run[2])
+        nnx_steps.train_step(*run[:2], batch, run[2])
     graphdef, new = nnx.split(new_run())
     restored = nnx.merge(graphdef, save_and_restore_orbax(nnx.state(run), new, tmp_path))
     for batch in data[4:]:
-        nnx_train_step(*run[:2], batch, run[2])
-        nnx_train_step(*restored[:2], batch, restored[2])
+        nnx_steps.train_step(*run[:2], batch, run[2])
+        nnx_steps.train_step(*restored[:2], batch, restored[2])
     trees = [nnx.as_pure(nnx.state(r[:2])) for r in (run, restored)]
     assert bits(trees[0]) == bits(trees[1])
 
 
 def new_linen_run():
     apply = LinenCNN(dropout=0.5).apply
-    return FlaxState.create(apply_fn=apply, tx=mu2_optax.mu2_auto(), **linen_variables())
+    return linen_steps.FlaxState.create(
+        apply_fn=apply, tx=mu2_optax.mu2_auto(), **linen_variables()
+    )
 
 
 @jax.jit
-def linen_auto_step(state, batch):
+def auto_step(state, batch):
     """The key is a function of the step."""
-    loss = make_loss(state, jax.random.fold_in(jax.random.key(1), state.step))
-    grads, (_, batch_stats) = jax.grad(loss, has_aux=True)(state.params, batch)
-    return state.apply_gradients(grads=grads, batch_stats=batch_stats)
+    return linen_steps.auto_step(state, batch, jax.random.fold_in(jax.random.key(1), state.step))
 
 
 def check_auto_goes_on(restore):
-    runs = goes_on(new_linen_run(), linen_auto_step, restore)
+    runs = goes_on(new_linen_run(), auto_step, restore)
     averages = [mu2_optax.linen.eval_state(run).params for run in runs]
     assert bits(averages[0]) == bits(averages[1])
 
@@ -214,7 +213,7 @@ def test_an_nnx_run_of_mu2_auto_goes_on_bit_for_bit(tmp_path):
         model = nnx_model()
         return model, nnx.Optimizer(model, mu2_optax.mu2_auto(), wrt=nnx.Param)
 
-    step = nnx.jit(auto_step)
+    step = nnx.jit(nnx_steps.auto_step)
     run, data = new_run(), list(batches(8))
     for batch in data[:4]:
         step(*run, batch)

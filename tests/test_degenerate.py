@@ -165,19 +165,6 @@ def test_prev_grads_are_as_good_as_grad_fn():
         params = optax.apply_updates(params, two)
 
 
-def test_the_extragradient_needs_exactly_two_further_gradients():
-    calls = []
-
-    def counted(params, z):
-        calls.append(None)
-        return grad_fn(params, z)
-
-    tx = mu2_extra_sgd(0.1)
-    params = split(jnp.array(X1))
-    tx.update(grad_fn(params, ZS[0]), tx.init(params), params, grad_fn=counted, batch=ZS[0])
-    assert len(calls) == 2
-
-
 def test_a_projected_optimizer_projects_params():
     projection = per_tensor(onto_l2_ball(0.2))
     points, _ = trajectory(projected(optax.sgd(0.5), projection))

@@ -7,10 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import problems
 import pytest
 from cnn import LinenCNN, assert_close, batches, cross_entropy, linen_variables, nnx_model
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from linen_steps import train_step
 from processes import TESTS, free_port, outputs, run
 from train_as_one_of_two import (
     EXAMPLES,
@@ -117,18 +119,7 @@ def test_data_parallel_linen_with_batch_norm_equals_one_device():
 
     @jax.jit
     def step(state, batch):
-        def loss_fn(params):
-            logits, updates = state.apply_fn(
-                {"params": params, "batch_stats": state.batch_stats},
-                batch["image"],
-                mutable=["batch_stats"],
-                rngs={"dropout": jax.random.fold_in(jax.random.key(0), state.step)},
-            )
-            return cross_entropy(logits, batch), updates
-
-        evaluate = mu2_optax.value_and_grad(loss_fn, has_aux=True)
-        (_, updates), grads, again = evaluate(state.params)
-        return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"], **again)
+        return train_step(state, batch, jax.random.fold_in(jax.random.key(0), state.step))[0]
 
     for batch in batches(STEPS):
         one = step(one, batch)
@@ -331,17 +322,7 @@ def test_accumulation_on_an_explicit_mesh_keeps_the_sharding():
 def test_a_matrix_that_is_sharded_on_an_explicit_mesh_moves_as_on_one_device(tx):
     grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2 + 0.1 * x**4))
     noise = jax.random.normal(jax.random.key(0), (8, 4, 8))
-
-    @jax.jit
-    def train(x, batches):
-        def step(carry, batch):
-            x, state = carry
-            grads = grad_fn(x, batch)
-            updates, state = tx.update(grads, state, x, grad_fn=grad_fn, batch=batch)
-            return (optax.apply_updates(x, updates), state), None
-
-        return jax.lax.scan(step, (x, tx.init(x)), batches)[0][0]
-
+    train = jax.jit(lambda x, batches: problems.run(tx, x, batches, grad_fn)[0][-1])
     x = jnp.ones((4, 8))
     mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
     with jax.set_mesh(mesh):

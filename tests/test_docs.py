@@ -2,11 +2,11 @@
 
 import pathlib
 import re
-import sys
 import textwrap
 
 import numpy as np
 import pytest
+from commands import call
 
 from benchmarks import claims, cost_pictures, cost_tables, hand_written, tables
 
@@ -130,14 +130,11 @@ def test_a_table_that_differs_from_the_results_is_found(tmp_path, monkeypatch):
     page = tmp_path / "page.md"
     file = "benchmarks/results/forgotten_average/results.csv"
     page.write_text(f"<!-- table {file} forgotten_average -->\n<!-- end of table -->\n")
-    monkeypatch.setattr(sys, "argv", ["tables", "--check", str(page)])
     with pytest.raises(SystemExit, match=r"page\.md; run python -m benchmarks\.tables"):
-        tables.main()
+        call(tables, monkeypatch, "--check", page)
     assert page.read_text().count("\n") == 2  # and left as it is
-    monkeypatch.setattr(sys, "argv", ["tables", str(page)])
-    tables.main()
-    monkeypatch.setattr(sys, "argv", ["tables", "--check", str(page)])
-    tables.main()
+    call(tables, monkeypatch, page)
+    call(tables, monkeypatch, "--check", page)
 
 
 def test_a_figure_of_a_table_written_by_hand_that_is_stale_is_found(tmp_path, monkeypatch):

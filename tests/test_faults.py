@@ -9,6 +9,7 @@ import optax
 import pytest
 from cnn import LinenCNN, batches, cross_entropy, linen_variables, nnx_model
 from flax import nnx
+from linen_steps import make_loss
 
 import mu2_optax
 import mu2_optax.linen
@@ -164,16 +165,8 @@ def test_linen_statistics_survive_a_broken_batch_with_the_recipe():
 
     @jax.jit
     def step(state, batch):
-        def loss_fn(params):
-            logits, updates = state.apply_fn(
-                {"params": params, "batch_stats": state.batch_stats},
-                batch["image"],
-                mutable=["batch_stats"],
-            )
-            return cross_entropy(logits, batch), updates["batch_stats"]
-
-        evaluate = mu2_optax.value_and_grad(loss_fn, has_aux=True)
-        (loss, new), grads, again = evaluate(state.params)
+        evaluate = mu2_optax.value_and_grad(make_loss(state), has_aux=True)
+        (loss, (_, new)), grads, again = evaluate(state.params, batch)
         keep = lambda new, old: jnp.where(jnp.isfinite(loss), new, old)
         batch_stats = jax.tree.map(keep, new, state.batch_stats)
         return state.apply_gradients(grads=grads, batch_stats=batch_stats, **again)

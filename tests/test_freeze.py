@@ -144,7 +144,7 @@ class Linen(linen.Module):
         return linen.Dense(1, name="head")(jnp.tanh(linen.Dense(4, name="body")(x)))
 
 
-def test_linen():
+def test_in_linen_a_mask_trains_the_rest_alone():
     model = Linen()
     params = model.init(jax.random.key(0), BATCHES[0])["params"]
     loss = lambda params, x: jnp.mean((model.apply({"params": params}, x) - 1) ** 2)
@@ -180,7 +180,7 @@ def body_frozen(params):
     return named(lambda path, _: "body" in jax.tree_util.keystr(path), params)
 
 
-def test_nnx_by_a_mask_and_by_wrt():
+def test_in_nnx_a_mask_does_what_wrt_does():
     loss = lambda model, x: jnp.mean((model(x) - 1) ** 2)
     head = nnx.All(nnx.Param, nnx.PathContains("head"))
     forms = {
@@ -216,7 +216,7 @@ class Eqx(eqx.Module):
         return self.head(jnp.tanh(self.body(x)))
 
 
-def test_equinox_by_a_mask_and_by_partition():
+def test_in_equinox_a_mask_does_what_partition_does():
     first, second = jax.random.split(jax.random.key(0))
     model = Eqx(eqx.nn.Linear(3, 4, key=first), eqx.nn.Linear(4, 1, key=second))
     params, static = eqx.partition(model, eqx.is_inexact_array)

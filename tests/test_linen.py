@@ -19,7 +19,7 @@ from cnn import (
 from flax import linen
 from flax.linen.fp8_ops import OVERWRITE_WITH_GRADIENT
 from flax.training import train_state
-from linen_steps import FlaxState, make_loss, train_step
+from linen_steps import FlaxState, auto_step, make_loss, train_step
 
 import mu2_optax
 import mu2_optax.linen as mu2_linen
@@ -94,7 +94,7 @@ def test_follows_the_functions_written_by_hand():
         assert_close(state.batch_stats, {"norm": {"mean": mean, "var": var}}, 1e-5)
 
 
-def test_one_trace_with_the_whole_state_donated():
+def test_a_step_with_the_whole_state_donated_is_traced_once():
     traces = 0
 
     @functools.partial(jax.jit, donate_argnums=0)
@@ -348,11 +348,6 @@ def test_a_loss_without_a_batch_among_its_arguments_has_no_share():
     evaluate = mu2_optax.value_and_grad(lambda params: loss(params, batch), has_aux=True, part=0.5)
     with pytest.raises(ValueError, match=r"got arrays of shapes \[\]; pass a function"):
         jax.eval_shape(evaluate, state.params)
-
-
-def auto_step(state, batch):
-    grads, (_, batch_stats) = jax.grad(make_loss(state), has_aux=True)(state.params, batch)
-    return state.apply_gradients(grads=grads, batch_stats=batch_stats)
 
 
 @pytest.mark.parametrize("kind", [FlaxState, mu2_linen.TrainState])

@@ -45,7 +45,7 @@ def expected():
 # The loops
 
 
-def test_linen_train_state(expected):
+def test_linen_train_state_follows_the_plain_loop(expected):
     """Flax's own, whose ``apply_gradients`` passes nothing on to the optimizer."""
     state = TrainState.create(apply_fn=apply, params=START, tx=mu2_auto())
 
@@ -74,7 +74,7 @@ class Network(nnx.Module):
 @pytest.mark.parametrize(
     "wrap", [lambda tx: tx, lambda tx: optax.chain(optax.zero_nans(), tx)], ids=["plain", "chain"]
 )
-def test_nnx_optimizer(wrap, expected):
+def test_nnx_optimizer_follows_the_plain_loop(wrap, expected):
     model = Network(nnx.Rngs(0))
     nnx.update(model, nnx.State(START))
     optimizer = nnx.Optimizer(model, wrap(mu2_auto()), wrt=nnx.Param)
@@ -99,7 +99,7 @@ def test_nnx_optimizer(wrap, expected):
     assert_same(eval_params(optimizer, nnx.as_pure(params)), expected[2])
 
 
-def test_equinox(expected):
+def test_equinox_follows_the_plain_loop(expected):
     class Model(eqx.Module):
         body: dict
         head: dict
@@ -129,7 +129,7 @@ def test_equinox(expected):
     assert jax.eval_shape(averaged, FEATURES[0, 0]).shape == (1,)
 
 
-def test_a_scan_over_epochs_vmapped_over_seeds():
+def test_each_seed_of_a_vmapped_scan_over_epochs_ends_as_it_does_alone():
     """Each seed shuffles in its own way; the states have a leading axis, and so have averages."""
     tx = mu2_auto()
     flat = (FEATURES.reshape(-1, 3), TARGETS.reshape(-1, 1))
@@ -276,7 +276,7 @@ def accumulated(params, batch, parts):
     return jax.tree.map(lambda g: g / parts, jax.lax.fori_loop(1, parts, add, first))
 
 
-def test_the_plain_call_of_big_vision_and_maxtext(expected):
+def test_the_call_of_big_vision_and_maxtext_follows_the_plain_loop(expected):
     """Donated params and state; gradients that are accumulated; and global norms in the metrics."""
     tx = optax.chain(optax.clip_by_global_norm(1e9), mu2_auto())
 
@@ -295,7 +295,7 @@ def test_the_plain_call_of_big_vision_and_maxtext(expected):
     assert_same(average(opt, params), expected[2])
 
 
-def test_the_keywords_of_easydel(expected):
+def test_the_keywords_of_easydel_are_those_of_update(expected):
     tx = mu2_auto()
     params, state = START, tx.init(START)
     update = jax.jit(
@@ -308,7 +308,7 @@ def test_the_keywords_of_easydel(expected):
     assert_same(params, expected[0])
 
 
-def test_the_extra_arguments_of_levanter(expected):
+def test_the_extra_arguments_of_levanter_change_nothing(expected):
     tx = mu2_auto()
 
     @jax.jit
@@ -418,7 +418,7 @@ def make_ppo(tx, updates=60, envs=64, minibatches=4, epochs=4):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_ppo_of_purejaxrl_inside_scan_and_vmap(clip):
+def test_ppo_of_purejaxrl_inside_scan_and_vmap_learns(clip):
     tx = mu2_auto()
     if clip is not None:
         tx = optax.chain(optax.clip_by_global_norm(clip), tx)

@@ -87,15 +87,7 @@ def test_single_samples_in_one_dimension_have_a_bar_that_is_not_too_small():
     tx = mu2_optax.mu2_sgd(0.1, MEASURED)
 
     def one(key):
-        def step(carry, z):
-            params, state = carry
-            grads = grad_fn(params, z)
-            updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
-            return (optax.apply_updates(params, updates), state), None
-
-        start = jnp.array(1.0)
-        zs = jax.random.normal(key, (3000,))
-        (_, state), _ = jax.lax.scan(step, (start, tx.init(start)), zs)
+        _, state = run(tx, jnp.array(1.0), jax.random.normal(key, (3000,)), grad_fn)
         return state.error, (state.d - state.x) ** 2  # ∇f(x) = x
 
     bars, errors = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 200))
@@ -186,7 +178,7 @@ def test_without_noise_d_is_the_gradient_and_the_bar_is_zero():
     assert np.all(np.isfinite(points["a"]))
 
 
-def test_one_tensor_without_noise_beside_one_with_it():
+def test_a_tensor_without_noise_beside_one_with_it_has_no_error():
     rng = np.random.default_rng(0)
     clean = jnp.array([2.0])
     pairs = [({"a": clean, "b": jnp.array(g)},) * 2 for g in rng.normal(size=(50, 100))]
@@ -252,7 +244,7 @@ def test_nothing_drifts_in_ten_million_steps():
     assert float(memory.error[0]) == pytest.approx(1 / (t + 10_000), rel=1e-2)
 
 
-def test_the_noise_scale_of_a_known_problem():
+def test_the_noise_scale_of_a_known_problem_is_the_exact_one():
     """Gradients of mean (3, 4, 0, ...) and unit noise in 1000 dimensions: 1000/25 batches."""
     rng = np.random.default_rng(0)
     mean = np.zeros(1000)
@@ -316,7 +308,7 @@ def test_the_bound_is_not_known_after_one_step():
     assert float(stopping.gradient_bound(state)) > 1e30
 
 
-def test_the_training_loss_denoised_with_its_error():
+def test_the_bar_of_the_denoised_training_loss_is_its_error():
     loss = lambda x, z: jnp.mean((x - z) ** 2)  # its mean over z is x² + 1
     tracked = estimates.corrected_estimate(loss, mu2_optax.measured_beta())
     trajectory = 1 / jnp.arange(1.0, 1001.0)
@@ -335,7 +327,7 @@ def test_the_training_loss_denoised_with_its_error():
     assert 0.3 < float(jnp.mean(bars) / jnp.mean(errors)) < 3  # the bar, seeds averaged
 
 
-def test_rates_in_one_vmapped_sweep():
+def test_rates_in_one_vmapped_sweep_give_what_they_give_alone():
     zs = jnp.array(samples(50), jnp.float32)
 
     def train(learning_rate, key):

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import linen_steps
 import numpy as np
 import optax
 import pytest
@@ -128,20 +129,7 @@ def test_follows_linen_and_the_functions_written_by_hand():
     variables = linen_variables()
     state = mu2_linen.TrainState.create(apply_fn=LinenCNN().apply, tx=tx, **variables)
     hand, hand_state = variables["params"], tx.init(variables["params"])
-
-    @jax.jit
-    def linen_step(state, batch):
-        def loss_fn(params):
-            logits, updates = state.apply_fn(
-                {"params": params, "batch_stats": state.batch_stats},
-                batch["image"],
-                mutable=["batch_stats"],
-            )
-            return cross_entropy(logits, batch), updates
-
-        evaluate = mu2_optax.value_and_grad(loss_fn, has_aux=True)
-        (_, updates), grads, again = evaluate(state.params)
-        return state.apply_gradients(grads=grads, batch_stats=updates["batch_stats"], **again)
+    linen_step = jax.jit(linen_steps.train_step)
 
     @jax.jit
     def hand_step(params, state, batch):
@@ -152,14 +140,14 @@ def test_follows_linen_and_the_functions_written_by_hand():
 
     for batch in batches(20):
         train_step(model, optimizer, batch)
-        state = linen_step(state, batch)
+        state, _ = linen_step(state, batch)
         hand, hand_state = hand_step(hand, hand_state, batch)
         assert_close(params_of(model), state.params, 1e-5)
         assert_close(params_of(model), hand, 1e-5)
         assert_close(nnx.state(model, nnx.BatchStat), state.batch_stats, 1e-5)
 
 
-def test_one_trace_with_model_and_optimizer_donated():
+def test_a_step_with_model_and_optimizer_donated_is_traced_once():
     traces = 0
 
     @functools.partial(nnx.jit, donate_argnums=(0, 1))

@@ -129,7 +129,7 @@ def losses(problem, name, seeds):
         pytest.param("mu2_frank_wolfe", -1, marks=pytest.mark.slow),
     ],
 )
-def test_slopes_of_the_excess_loss_with_and_without_noise(name, slope):
+def test_the_excess_loss_falls_at_the_proven_rate_with_and_without_noise(name, slope):
     quiet = measured_runs.slope(LENGTHS, losses(QUIET, name, 1))
     assert quiet[0] == pytest.approx(slope, abs=0.1)
     fit, low, high = measured_runs.slope(LENGTHS, losses(HARD, name, 64), resamples=300)

@@ -1,5 +1,6 @@
 """Theory helpers against exact values, measured constants, dynamic batch sizes."""
 
+import functools
 import inspect
 import math
 
@@ -14,7 +15,6 @@ from mu2_optax import theory
 
 A = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
 B = np.random.default_rng(1).normal(size=40).astype(np.float32)
-HESSIANS = np.einsum("ni,nj->nij", A, A).astype(np.float64)
 SQUARES = {"a": jnp.asarray(A), "b": jnp.asarray(B)}
 KEY = jax.random.key(0)
 
@@ -32,16 +32,14 @@ PARAMS = {"c": jnp.zeros(()), "w": jnp.ones(6)}
 
 
 def test_learning_rates_are_those_of_the_theorems():
-    assert float(
-        theory.max_learning_rate(smoothness=2.0, steps=50, method="mu2_sgd")
-    ) == pytest.approx(1 / (8 * 2 * 50))
-    assert float(
-        theory.max_learning_rate(smoothness=2.0, steps=50, method="mu2_extra_sgd")
-    ) == pytest.approx(1 / 4)
-    uniform = 1 / (16 * 2 * (1 + math.log(50)))
-    assert float(
-        theory.max_learning_rate(smoothness=2.0, steps=50, method="uniform")
-    ) == pytest.approx(uniform)
+    expected = {
+        "mu2_sgd": 1 / (8 * 2 * 50),
+        "mu2_extra_sgd": 1 / 4,
+        "uniform": 1 / (16 * 2 * (1 + math.log(50))),
+    }
+    for method, rate in expected.items():
+        found = theory.max_learning_rate(smoothness=2.0, steps=50, method=method)
+        assert float(found) == pytest.approx(rate), method
     traced = jax.jit(lambda L, T: theory.max_learning_rate(smoothness=L, steps=T))(2.0, 50)
     assert float(traced) == pytest.approx(1 / 800)
 
@@ -67,7 +65,7 @@ def test_each_learning_rate_moves_the_optimizer_it_is_for():
     assert end["not weighted"] < 0.15
 
 
-def test_batch_sizes_on_ints_arrays_and_tracers():
+def test_batch_sizes_are_the_same_for_ints_arrays_and_tracers():
     steps = 1000
     exact = [math.ceil(steps / t) for t in range(1, steps + 1)]
     assert [theory.batch_size(t=t, steps=steps) for t in range(1, steps + 1)] == exact
@@ -78,7 +76,7 @@ def test_batch_sizes_on_ints_arrays_and_tracers():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int64])
-def test_batch_sizes_of_any_kind_of_integer(dtype):
+def test_batch_sizes_are_exact_for_any_kind_of_integer(dtype):
     for t, steps in ((3, 10), (1, 120), (120, 120), (7, 98)):
         exact = math.ceil(steps / t)
         assert int(theory.batch_size(t=dtype(t), steps=dtype(steps))) == exact
@@ -89,7 +87,7 @@ def test_batch_sizes_of_any_kind_of_integer(dtype):
 
 
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16])
-def test_a_narrow_step_beside_a_large_number_of_steps(dtype):
+def test_a_narrow_step_beside_a_large_number_of_steps_does_not_overflow(dtype):
     assert int(theory.batch_size(t=dtype(3), steps=1000)) == 334
     assert int(jax.jit(lambda t: theory.batch_size(t=t, steps=1000))(dtype(3))) == 334
     assert int(theory.batch_size(t=1000, steps=dtype(3))) == 1
@@ -410,125 +408,107 @@ def test_a_batch_of_no_samples_is_refused_also_in_jit(transform):
     np.testing.assert_array_equal(run(lambda t, T: 2), run(lambda t, T: jnp.full_like(t, 2.0)))
 
 
+VALID = {
+    theory.max_learning_rate: {"smoothness": 1.0, "steps": 10},
+    theory.batch_size: {"t": 1, "steps": 10},
+    theory.effective_variance: {
+        "gradient_variance": 1.0,
+        "smoothness_variance": 0.0,
+        "diameter": 1.0,
+    },
+    theory.excess_loss_bound: {
+        "learning_rate": 0.1,
+        "steps": 10,
+        "diameter": 1.0,
+        "variance": 1.0,
+    },
+    theory.stable_rates: {"smoothness": 1.0, "steps": 10, "diameter": 1.0, "variance": 1.0},
+    theory.frank_wolfe_bound: {"steps": 10, "smoothness": 1.0, "diameter": 1.0, "variance": 1.0},
+    theory.high_probability_error_bound: {
+        "t": 1,
+        "steps": 10,
+        "variance": 1.0,
+        "smoothness": 1.0,
+        "diameter": 1.0,
+        "gradient_bound": 1.0,
+        "failure": 0.1,
+    },
+    theory.measure_gradient_variance: {
+        "grad_fn": square_grad,
+        "params": PARAMS,
+        "samples": SQUARES,
+    },
+    theory.measure_smoothness: {
+        "grad_fn": mu2_optax.accumulate(square_grad),
+        "params": PARAMS,
+        "batch": SQUARES,
+        "key": KEY,
+    },
+    theory.run_dynamic: {
+        "tx": mu2_optax.mu2_sgd(0.1),
+        "grad_fn": square_grad,
+        "sample": lambda key: {"a": jnp.ones(6), "b": jnp.ones(())},
+        "params": PARAMS,
+        "key": KEY,
+        "steps": 5,
+    },
+}
+
+
+@pytest.mark.parametrize("function", VALID)
+def test_valid_arguments_are_accepted(function):
+    jax.eval_shape(lambda: function(**VALID[function]))
+
+
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("function", "argument", "value", "message"),
     [
+        (theory.max_learning_rate, "smoothness", 0.0, "must be finite and greater than"),
+        (theory.max_learning_rate, "smoothness", -1.0, "must .* got -1.0"),
+        (theory.max_learning_rate, "smoothness", "1", "must be a number, got '1'"),
+        (theory.max_learning_rate, "steps", 0, "must be a whole number of at least 1"),
+        (theory.max_learning_rate, "steps", 2.5, r"must .* got 2\.5"),
+        (theory.max_learning_rate, "method", "adam", "must be one of .*'adam'"),
+        (theory.batch_size, "t", 0, "must be a whole number of at least 1, got 0"),
+        (theory.batch_size, "steps", -3, "must be a whole number"),
+        (theory.effective_variance, "gradient_variance", -1.0, "must be finite"),
+        (theory.effective_variance, "diameter", 0.0, "a bounded set"),
+        (theory.excess_loss_bound, "learning_rate", 0.0, r"must .* got 0\.0"),
+        (theory.stable_rates, "method", "x", "must .*'sgd'"),
+        (theory.frank_wolfe_bound, "initial_gap", -2.0, r"got -2\.0"),
         (
-            lambda: theory.max_learning_rate(smoothness=0.0, steps=10),
-            "`smoothness` must be finite and greater than",
+            theory.high_probability_error_bound,
+            "failure",
+            1.0,
+            r"must lie strictly between 0 and 1, got 1\.0",
         ),
         (
-            lambda: theory.max_learning_rate(smoothness=-1.0, steps=10),
-            r"`smoothness` must .* got -1.0",
+            theory.measure_gradient_variance,
+            "samples",
+            jnp.ones((1, 3)),
+            "must have a leading axis, of the same length of at least 2",
         ),
+        (theory.measure_smoothness, "iterations", 0, "must be an integer of at least 1, got 0"),
         (
-            lambda: theory.max_learning_rate(smoothness=1.0, steps=0),
-            "`steps` must be a whole number of at least 1",
-        ),
-        (lambda: theory.max_learning_rate(smoothness=1.0, steps=2.5), r"`steps` must .* got 2.5"),
-        (
-            lambda: theory.max_learning_rate(smoothness=1.0, steps=9, method="adam"),
-            r"`method` must be one of .*'adam'",
-        ),
-        (
-            lambda: theory.max_learning_rate(smoothness="1", steps=9),
-            "`smoothness` must be a number, got '1'",
-        ),
-        (
-            lambda: theory.batch_size(t=0, steps=10),
-            "`t` must be a whole number of at least 1, got 0",
-        ),
-        (lambda: theory.batch_size(t=1, steps=-3), "`steps` must be a whole number"),
-        (
-            lambda: theory.effective_variance(
-                gradient_variance=-1.0, smoothness_variance=0.0, diameter=1.0
-            ),
-            "`gradient_variance` must be finite",
-        ),
-        (
-            lambda: theory.effective_variance(
-                gradient_variance=1.0, smoothness_variance=0.0, diameter=0.0
-            ),
-            r"`diameter` .* a bounded set",
-        ),
-        (
-            lambda: theory.excess_loss_bound(
-                learning_rate=0.0, steps=10, diameter=1.0, variance=1.0
-            ),
-            r"`learning_rate` must .* got 0.0",
-        ),
-        (
-            lambda: theory.stable_rates(
-                smoothness=1.0, steps=10, diameter=1.0, variance=1.0, method="x"
-            ),
-            r"`method` must .*'sgd'",
-        ),
-        (
-            lambda: theory.frank_wolfe_bound(
-                steps=10, smoothness=1.0, diameter=1.0, variance=1.0, initial_gap=-2.0
-            ),
-            r"`initial_gap` .* got -2.0",
-        ),
-        (
-            lambda: theory.high_probability_error_bound(
-                t=1,
-                steps=10,
-                variance=1.0,
-                smoothness=1.0,
-                diameter=1.0,
-                gradient_bound=1.0,
-                failure=1.0,
-            ),
-            "`failure` must lie strictly between 0 and 1, got 1.0",
-        ),
-        (
-            lambda: theory.measure_gradient_variance(square_grad, PARAMS, jnp.ones((1, 3))),
-            r"`samples` must have a leading axis, of the same length of at least 2",
-        ),
-        (
-            lambda: theory.measure_smoothness(square_grad, PARAMS, SQUARES, KEY, iterations=0),
-            "`iterations` must be an integer of at least 1, got 0",
-        ),
-        (
-            lambda: theory.measure_smoothness(lambda x, z: (1.0, x), jnp.ones(2), 0, KEY),
+            theory.measure_smoothness,
+            "grad_fn",
+            lambda x, z: (1.0, x),
             r"must be the gradients alone, got a pair \(value, grads\)",
         ),
-        (
-            lambda: theory.run_dynamic(
-                mu2_optax.mu2_sgd(0.1), None, None, jnp.ones(2), KEY, steps=5
-            ),
-            "`grad_fn` must be a function",
-        ),
-        (
-            lambda: theory.run_dynamic(
-                mu2_optax.mu2_sgd(0.1), square_grad, KEY, jnp.ones(2), KEY, steps=5
-            ),
-            "`sample` must be a function",
-        ),
+        (theory.run_dynamic, "grad_fn", None, "must be a function"),
+        (theory.run_dynamic, "sample", KEY, "must be a function"),
     ],
 )
-def test_bad_arguments_say_what_is_wrong(call, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        call()
+def test_bad_arguments_say_what_is_wrong(function, argument, value, message):
+    with pytest.raises((ValueError, TypeError), match=rf"`{argument}\b.*{message}"):
+        function(**VALID[function] | {argument: value})
 
 
 def test_a_part_of_the_batch_divides_the_smoothness_variance():
-    whole = theory.effective_variance(gradient_variance=3.0, smoothness_variance=0.5, diameter=2.0)
-    part = theory.effective_variance(
-        gradient_variance=3.0, smoothness_variance=0.5, diameter=2.0, part=1 / 8
-    )
-    assert float(whole) == 32 * 4 * 0.5 + 2 * 3
-    assert float(part) == 8 * 32 * 4 * 0.5 + 2 * 3
-    assert (
-        float(
-            theory.effective_variance(
-                gradient_variance=3.0, smoothness_variance=0.0, diameter=2.0, part=1 / 8
-            )
-        )
-        == 6
-    )
+    variance = functools.partial(theory.effective_variance, gradient_variance=3.0, diameter=2.0)
+    assert float(variance(smoothness_variance=0.5)) == 32 * 4 * 0.5 + 2 * 3
+    assert float(variance(smoothness_variance=0.5, part=1 / 8)) == 8 * 32 * 4 * 0.5 + 2 * 3
+    assert float(variance(smoothness_variance=0.0, part=1 / 8)) == 2 * 3
     for wrong in (0.0, 1.5):
         with pytest.raises(ValueError, match="`part` must"):
-            theory.effective_variance(
-                gradient_variance=3.0, smoothness_variance=0.5, diameter=2.0, part=wrong
-            )
+            variance(smoothness_variance=0.5, part=wrong)

@@ -46,13 +46,6 @@ def test_weight_decay_inside_grad_fn_is_exact():
     np.testing.assert_allclose(join(state.d), join(decayed(state.x, ZS[0])), atol=1e-6)
 
 
-def test_weight_decay_inside_inner_acts_on_w():
-    inner = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.5))
-    zero = lambda params, batch: jax.tree.map(jnp.zeros_like, params)
-    _, state = run(mu2_optax.mu2(inner), split(jnp.array(X1)), jnp.zeros(3), zero)
-    np.testing.assert_allclose(join(state.w), X1 * (1 - 0.05) ** 3, rtol=1e-6)
-
-
 def test_clipping_after_the_correction_leaves_the_recursion_intact():
     def chain(clip):
         return optax.chain(corrected_momentum(0.1), clip, optax.sgd(0.0))
@@ -162,19 +155,6 @@ def test_a_nonfinite_gradient_at_any_point_is_rejected(name, call, value):
     np.testing.assert_allclose(join(params), join(clean)[-1], rtol=0, atol=1e-5)
 
 
-def test_apply_if_finite_does_not_see_the_previous_gradient():
-    """The trap itself: d stays NaN for ever."""
-    tx = optax.apply_if_finite(OPTIMIZERS["mu2_sgd"], 100)
-    params = split(jnp.array(X1))
-    grads = grad_fn(params, ZS[0])
-    nan = jax.tree.map(lambda g: g * jnp.nan, grads)
-    first, state = tx.update(grads, tx.init(params), params, prev_grads=grads)
-    params = optax.apply_updates(params, first)
-    _, state = tx.update(grads, state, params, prev_grads=nan)
-    _, state = tx.update(grads, state, params, prev_grads=grads)
-    assert np.isnan(join(state.inner_state.d)).all()
-
-
 def test_a_run_that_has_diverged_shows_it_after_max_consecutive():
     tx = reject_nonfinite(optax.sgd(0.1), max_consecutive=3)
     params = jnp.array(1.0)
@@ -273,26 +253,6 @@ def test_bind_makes_lookahead_work():
     np.testing.assert_allclose(join(look.slow), join(plain)[-1], rtol=0, atol=1e-6)
 
 
-def test_a_step_that_closes_over_grad_fn_compiles_once():
-    tx = OPTIMIZERS["mu2_sgd"]
-    traces = []
-
-    def counted(params, z):
-        traces.append(None)
-        return grad_fn(params, z)
-
-    @jax.jit
-    def step(params, state, z):
-        updates, state = tx.update(counted(params, z), state, params, grad_fn=counted, batch=z)
-        return optax.apply_updates(params, updates), state
-
-    params = split(jnp.array(X1))
-    state = tx.init(params)
-    for z in jnp.array(ZS[:5]):
-        params, state = step(params, state, z)
-    assert len(traces) == 2  # both evaluations, in the one trace
-
-
 def test_a_projection_is_no_schedule_to_inject_hyperparams_if_it_is_static():
     make = optax.inject_hyperparams(mu2_sgd, static_args="projection")
     injected = make(learning_rate=0.3, projection=mu2_optax.onto_l2_ball(0.65))
@@ -366,7 +326,7 @@ def test_the_point_of_the_correction_is_exact(dtype):
     np.testing.assert_array_equal(join(state.x), join(params))
 
 
-def test_double_precision_state_for_single_precision_params():
+def test_a_double_precision_state_leaves_params_in_single_precision():
     with x64():
         tx = mu2_sgd(0.3, state_dtype=jnp.float64)
         params = split(jnp.array(X1, jnp.float32))

@@ -1,14 +1,12 @@
 """Both sides of the comparison with PyTorch run the same algorithm."""
 
-import csv
-import sys
-
 import jax
 import numpy as np
 import pytest
+from commands import call
 
 torch = pytest.importorskip("torch", reason="needs the extra `bench`")
-from benchmarks import vs_pytorch  # noqa: E402
+from benchmarks import files, vs_pytorch  # noqa: E402
 
 
 @pytest.mark.slow
@@ -42,12 +40,10 @@ def test_both_sides_make_the_same_steps(name, scanned):
 
 @pytest.mark.slow
 def test_the_comparison_runs_and_writes_a_row_for_each_way(tmp_path, monkeypatch):
-    options = ["--rounds", "1", "--sweep-rounds", "1", "--steps", "2", "--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["vs_pytorch", *options])
     monkeypatch.setattr(vs_pytorch.torch, "compile", lambda modules: modules)  # takes half a minute
-    monkeypatch.setattr(vs_pytorch, "keep_freed_memory", lambda: None)
-    vs_pytorch.main()
+    options = ["--rounds", 1, "--sweep-rounds", 1, "--steps", 2, "--out", tmp_path]
+    call(vs_pytorch, monkeypatch, *options)
     (file,) = tmp_path.iterdir()
-    rows = list(csv.DictReader(file.open()))
+    rows = files.read_rows(file)
     assert len(rows) == 4 * len(vs_pytorch.MODELS) + 3
     assert all(float(row["per_second"]) > 0 for row in rows)

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.scanned_task import cross_entropy, shuffled
+
 DEVELOPMENT, CONFIRMATION, FRESH = SIDES = ("development", "confirmation", "fresh")
 VALIDATION, TEST = "validation", "test"
 
@@ -72,6 +74,30 @@ def split(arrays: tuple[np.ndarray, ...], validation: int, test: int) -> dict[st
         VALIDATION: tuple(a[count : count + validation] for a in arrays),
         TEST: tuple(a[count + validation :] for a in arrays),
     }
+
+
+def on_rows(data: Any, init: Callable[[Any], Any], loss: Any, batch: int) -> Functions:
+    """Batches of the rows to train with, in a new order in each epoch; judged by the loss."""
+    train = data["train"]
+    return Functions(
+        init=init,
+        draw=lambda key, steps: shuffled(key, len(train[0]), batch, steps),
+        batch=lambda rows: tuple(a[rows] for a in train),
+        loss=loss,
+        measure=lambda params, rows, part: loss(params, data[part]),
+    )
+
+
+def classifier(data: Any, init: Callable[[Any], Any], logits_of: Any, batch: int) -> Functions:
+    """Tells the second of each row, a class, from the first by ``logits_of``: of (params, x)."""
+
+    def measure(params: Any, rows: Any, part: str) -> Any:
+        del rows
+        x, labels = data[part]
+        return (logits_of(params, x).argmax(-1) == labels).mean()
+
+    loss = lambda params, some: cross_entropy(logits_of(params, some[0]), some[1])
+    return on_rows(data, init, loss, batch)._replace(measure=measure)
 
 
 def with_seeds(draw: Callable[[Any, int], Any]) -> Callable[[Any, int], Any]:

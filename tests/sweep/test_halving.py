@@ -47,7 +47,7 @@ def test_the_best_rate_is_run_to_the_end_and_the_others_are_said_to_be_stopped()
 
 
 @pytest.mark.parametrize(("count", "share"), [(4, 0.375), (8, 0.25), (16, 0.1875), (64, 0.1875)])
-def test_what_it_costs(count, share):
+def test_it_costs_a_share_of_all_steps(count, share):
     train = lambda learning_rate, key, steps: {"loss": learning_rate}
     rates = np.arange(1.0, count + 1)
     result = halving(train, rates, 1, 160, strategy="python", progress=False)
@@ -55,7 +55,7 @@ def test_what_it_costs(count, share):
     assert result.finished[0, 0]
 
 
-def test_what_is_better_high_and_what_diverged():
+def test_the_highest_reward_is_run_to_the_end_and_what_diverged_is_not():
     train = lambda learning_rate, key, steps: {
         "loss": 0.0,
         "reward": np.nan if learning_rate == 3 else np.inf if learning_rate == 1 else learning_rate,

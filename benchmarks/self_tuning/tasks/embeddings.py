@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.scanned_task import shuffled
-from benchmarks.self_tuning.task import Functions, split
+from benchmarks.self_tuning.task import Functions, on_rows, split
 
 USERS, ITEMS, RANK = 1000, 500, 8
 WORDS, DIMENSIONS, NEGATIVES, REACH = 1000, 32, 5, 3
@@ -29,7 +28,6 @@ def load_ratings() -> Any:
 
 def factorization(data: Any, batch: int = 256, rank: int = 2 * RANK) -> Functions:
     """Finds two factors of a matrix from some entries."""
-    x = data["train"]
 
     def init(key: Any) -> Any:
         left, right = jax.random.split(key)
@@ -42,13 +40,7 @@ def factorization(data: Any, batch: int = 256, rank: int = 2 * RANK) -> Function
         user, item, rating = some
         return (((params["users"][user] * params["items"][item]).sum(-1) - rating) ** 2).mean()
 
-    return Functions(
-        init=init,
-        draw=lambda key, steps: shuffled(key, len(x[0]), batch, steps),
-        batch=lambda rows: tuple(a[rows] for a in x),
-        loss=loss,
-        measure=lambda params, rows, part: loss(params, data[part]),
-    )
+    return on_rows(data, init, loss, batch)
 
 
 def load_words() -> Any:
@@ -84,7 +76,6 @@ def load_words() -> Any:
 
 def skip_gram(data: Any, batch: int = 128) -> Functions:
     """Tells a neighbour of a word from random words."""
-    x = data["train"]
 
     def init(key: Any) -> Any:
         words = jax.random.uniform(key, (WORDS, DIMENSIONS), minval=-0.5, maxval=0.5)
@@ -97,10 +88,4 @@ def skip_gram(data: Any, batch: int = 128) -> Functions:
         labels = jnp.zeros_like(logits).at[:, 0].set(1.0)
         return optax.sigmoid_binary_cross_entropy(logits, labels).sum(-1).mean()
 
-    return Functions(
-        init=init,
-        draw=lambda key, steps: shuffled(key, len(x[0]), batch, steps),
-        batch=lambda rows: tuple(a[rows] for a in x),
-        loss=loss,
-        measure=lambda params, rows, part: loss(params, data[part]),
-    )
+    return on_rows(data, init, loss, batch)

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 
 from benchmarks.scanned_task import cross_entropy, shuffled
-from benchmarks.self_tuning.task import Functions, apply_layers, layers
+from benchmarks.self_tuning.task import Functions, apply_layers, classifier, layers
 from benchmarks.self_tuning.tasks import images
 
 SIZES = (784, 128, 128, 10)
@@ -75,7 +75,6 @@ def finetuning(data: Any, trained: str, batch: int = 32, rank: int = 4) -> Funct
       batch: Images in a batch.
       rank: Of LoRA's products.
     """
-    x, y = data["train"]
     old = data["params"]
 
     def init(key: Any) -> Any:
@@ -101,15 +100,4 @@ def finetuning(data: Any, trained: str, batch: int = 32, rank: int = 4) -> Funct
             ]
         return _logits(params, some)
 
-    def measure(params: Any, rows: Any, part: str) -> Any:
-        del rows
-        some, labels = data[part]
-        return (logits_of(params, some).argmax(-1) == labels).mean()
-
-    return Functions(
-        init=init,
-        draw=lambda key, steps: shuffled(key, len(y), batch, steps),
-        batch=lambda rows: (x[rows], y[rows]),
-        loss=lambda params, some: cross_entropy(logits_of(params, some[0]), some[1]),
-        measure=measure,
-    )
+    return classifier(data, init, logits_of, batch)

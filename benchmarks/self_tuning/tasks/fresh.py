@@ -10,24 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.scanned_task import cross_entropy, shuffled
-from benchmarks.self_tuning.task import Functions, apply_layers, layers, split
+from benchmarks.self_tuning.task import Functions, apply_layers, classifier, layers, on_rows, split
 from benchmarks.self_tuning.tasks.text import language_model
 
 HELD_OUT = 2000  # to validate with, and as many to test with
 GAIN = 2**0.5  # keeps the size of what passes through a ReLU
-
-
-def _on_rows(data: Any, init: Callable[[Any], Any], loss: Any, batch: int) -> Functions:
-    """Functions of a data set: batches in a new order in each epoch, judged by the loss."""
-    train = data["train"]
-    return Functions(
-        init=init,
-        draw=lambda key, steps: shuffled(key, len(train[0]), batch, steps),
-        batch=lambda rows: tuple(a[rows] for a in train),
-        loss=loss,
-        measure=lambda params, rows, part: loss(params, data[part]),
-    )
 
 
 def experts(data: Any, batch: int = 64, count: int = 8, width: int = 32) -> Functions:
@@ -46,12 +33,7 @@ def experts(data: Any, batch: int = 64, count: int = 8, width: int = 32) -> Func
         one = lambda expert: apply_layers(expert, flat, jax.nn.relu)
         return jnp.einsum("be,ebk->bk", share, jax.vmap(one)(params["experts"]))
 
-    def measure(params: Any, rows: Any, part: str) -> Any:
-        images, labels = data[part]
-        return (logits_of(params, images).argmax(-1) == labels).mean()
-
-    loss = lambda params, some: cross_entropy(logits_of(params, some[0]), some[1])
-    return _on_rows(data, init, loss, batch)._replace(measure=measure)
+    return classifier(data, init, logits_of, batch)
 
 
 def convolutions_over_time(data: Any, batch: int = 16, width: int = 64) -> Functions:
@@ -95,7 +77,7 @@ def sines(data: Any, batch: int = 128) -> Functions:
     def loss(params: Any, some: Any) -> Any:
         return ((apply_layers(params, some[0], jnp.sin)[..., 0] - some[1]) ** 2).mean()
 
-    return _on_rows(data, init, loss, batch)
+    return on_rows(data, init, loss, batch)
 
 
 def load_pairs() -> Any:
@@ -126,7 +108,7 @@ def ranking(data: Any, batch: int = 64) -> Functions:
         margin = (place * (place_of(thing) - place_of(other))).sum(-1) / 4
         return jax.nn.softplus(jnp.where(prefers > 0, -margin, margin)).mean()
 
-    return _on_rows(data, init, loss, batch)
+    return on_rows(data, init, loss, batch)
 
 
 def load_counts() -> Any:
@@ -147,7 +129,7 @@ def counts(data: Any, batch: int = 32) -> Functions:
         own = jnp.where(y > 0, y * jnp.log(jnp.maximum(y, 1.0)) - y, 0.0)  # of y itself
         return (jnp.exp(height) - y * height + own).mean()
 
-    return _on_rows(data, lambda key: {"w": jnp.zeros(40), "b": jnp.zeros(())}, loss, batch)
+    return on_rows(data, lambda key: {"w": jnp.zeros(40), "b": jnp.zeros(())}, loss, batch)
 
 
 LENGTH, PERIOD = 20, 0.15  # steps of an orbit, and their length
@@ -180,7 +162,7 @@ def differential_equation(data: Any, batch: int = 32) -> Functions:
         _, found = jax.lax.scan(step, orbits[:, 0], None, LENGTH)
         return ((found.swapaxes(0, 1) - orbits[:, 1:]) ** 2).mean()
 
-    return _on_rows(data, lambda key: layers(key, (2, 48, 48, 2)), loss, batch)
+    return on_rows(data, lambda key: layers(key, (2, 48, 48, 2)), loss, batch)
 
 
 def load_sets() -> Any:
@@ -206,7 +188,7 @@ def sets(data: Any, batch: int = 64) -> Functions:
         whole = apply_layers(params["point"], x, jax.nn.relu).mean(1)
         return ((apply_layers(params["set"], whole, jax.nn.relu)[..., 0] - y) ** 2).mean()
 
-    return _on_rows(data, init, loss, batch)
+    return on_rows(data, init, loss, batch)
 
 
 def load_crescents() -> Any:
@@ -236,7 +218,7 @@ def flow(data: Any, batch: int = 64, depth: int = 6) -> Functions:
             total += scale.sum(-1)
         return (total + 0.5 * (x**2).sum(-1)).mean()
 
-    return _on_rows(data, init, loss, batch)
+    return on_rows(data, init, loss, batch)
 
 
 def load_spreads() -> Any:
@@ -257,4 +239,4 @@ def quantiles(data: Any, batch: int = 64) -> Functions:
         over = y[:, None] - apply_layers(params, x, jax.nn.relu)
         return jnp.maximum(levels * over, (levels - 1) * over).mean()
 
-    return _on_rows(data, lambda key: layers(key, (8, 64, 64, 9), GAIN), loss, batch)
+    return on_rows(data, lambda key: layers(key, (8, 64, 64, 9), GAIN), loss, batch)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.scanned_task import dense, shuffled
-from benchmarks.self_tuning.task import Functions, split
+from benchmarks.scanned_task import dense
+from benchmarks.self_tuning.task import Functions, on_rows, split
 
 NODES = 16
 
@@ -57,7 +57,6 @@ def _nodes(params: Any, adjacency: Any, x: Any, share: Any) -> Any:
 
 def network(data: Any, name: str, batch: int = 32, width: int = 32) -> Functions:
     """The cross-entropy of nodes' "communities", or the squared error of graphs' "triangles"."""
-    x = data["train"]
 
     def told(params: Any, adjacency: Any, features: Any) -> Any:
         if name == "communities":
@@ -74,10 +73,4 @@ def network(data: Any, name: str, batch: int = 32, width: int = 32) -> Functions
             return optax.sigmoid_binary_cross_entropy(found, wanted).mean()
         return ((found - wanted) ** 2).mean()
 
-    return Functions(
-        init=lambda key: _init(key, width),
-        draw=lambda key, steps: shuffled(key, len(x[0]), batch, steps),
-        batch=lambda rows: tuple(a[rows] for a in x),
-        loss=loss,
-        measure=lambda params, rows, part: loss(params, data[part]),
-    )
+    return on_rows(data, lambda key: _init(key, width), loss, batch)

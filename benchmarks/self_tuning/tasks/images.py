@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.scanned_task import cross_entropy, dense, shuffled
-from benchmarks.self_tuning.task import Functions, apply_layers, layers, split
+from benchmarks.scanned_task import cross_entropy, dense
+from benchmarks.self_tuning.task import Functions, apply_layers, classifier, layers, on_rows, split
 from examples import data as datasets
 from examples.cpu_layers import convolution, max_pool
 
@@ -34,24 +34,13 @@ def load(
 
 def dense_network(data: Any, hidden: Sequence[int], batch: int, gain: float = GAIN) -> Functions:
     """Dense layers with ReLUs between them; softmax regression where none is hidden."""
-    x, y = data["train"]
-    sizes = (int(np.prod(x.shape[1:])), *hidden, 10)
+    sizes = (int(np.prod(data["train"][0].shape[1:])), *hidden, 10)
+    init = lambda key: layers(key, sizes, gain) if hidden else [dense(key, *sizes)]
 
     def logits_of(params: Any, images: Any) -> Any:
         return apply_layers(params, images.reshape(len(images), -1), jax.nn.relu)
 
-    def measure(params: Any, rows: Any, part: str) -> Any:
-        del rows
-        images, labels = data[part]
-        return (logits_of(params, images).argmax(-1) == labels).mean()
-
-    return Functions(
-        init=lambda key: layers(key, sizes, gain) if hidden else [dense(key, *sizes)],
-        draw=lambda key, steps: shuffled(key, len(y), batch, steps),
-        batch=lambda rows: (x[rows], y[rows]),
-        loss=lambda params, batch: cross_entropy(logits_of(params, batch[0]), batch[1]),
-        measure=measure,
-    )
+    return classifier(data, init, logits_of, batch)
 
 
 def batch_norm(params: Any, x: Any, statistics: Any) -> tuple[Any, Any]:
@@ -149,7 +138,7 @@ def convolutional_network(data: Any, network: str, batch: int, at_once: int = 10
     It is evaluated, for every optimizer alike, with the statistics of some training batches at the
     evaluated params.
     """
-    x, y = data["train"]
+    x, _ = data["train"]
     init, apply = NETWORKS[network](x.shape)
 
     def measure(params: Any, rows: Any, part: str) -> Any:
@@ -158,10 +147,5 @@ def convolutional_network(data: Any, network: str, batch: int, at_once: int = 10
         right = lambda some: (apply(params, some[0], statistics)[0].argmax(-1) == some[1]).mean()
         return jax.lax.map(right, (images, labels)).mean()
 
-    return Functions(
-        init=init,
-        draw=lambda key, steps: shuffled(key, len(y), batch, steps),
-        batch=lambda rows: (x[rows], y[rows]),
-        loss=lambda params, batch: cross_entropy(apply(params, batch[0])[0], batch[1]),
-        measure=measure,
-    )
+    loss = lambda params, some: cross_entropy(apply(params, some[0])[0], some[1])
+    return on_rows(data, init, loss, batch)._replace(measure=measure)

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.scanned_task import shuffled
-from benchmarks.self_tuning.task import Functions, apply_layers, layers, split
+from benchmarks.self_tuning.task import Functions, apply_layers, layers, on_rows, split
 
 
 def load_points(dimensions: int) -> Any:
@@ -97,13 +96,8 @@ def load_table(name: str) -> Any:
 
 def table(data: Any, batch: int = 64) -> Functions:
     """A dense network, and the mean squared error in units of the target's variance."""
-    x, y = data["train"]
+    columns = data["train"][0].shape[1]
+    init = lambda key: layers(key, (columns, 64, 64, 1), 2**0.5)
     network = lambda params, some: apply_layers(params, some, jax.nn.relu)[..., 0]
     loss = lambda params, some: ((network(params, some[0]) - some[1]) ** 2).mean()
-    return Functions(
-        init=lambda key: layers(key, (x.shape[1], 64, 64, 1), 2**0.5),
-        draw=lambda key, steps: shuffled(key, len(y), batch, steps),
-        batch=lambda rows: (x[rows], y[rows]),
-        loss=loss,
-        measure=lambda params, rows, part: loss(params, data[part]),
-    )
+    return on_rows(data, init, loss, batch)

@@ -80,7 +80,7 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-def test_a_task_of_ones_own_with_an_optimizer(folder, monkeypatch, capsys):
+def test_a_task_of_ones_own_can_take_an_optimizer(folder, monkeypatch, capsys):
     monkeypatch.setattr(cli, "plot_sweep", plot_sweep)
     arguments = ["quadratic_task:train_fn", "--optimizers", "sgd,mu2_sgd", "--lrs", "0.1,1,4"]
     assert main([*arguments, "--seeds", "2", "--out", "run", "--quiet"]) == 0
@@ -100,7 +100,7 @@ def test_a_task_of_ones_own_with_an_optimizer(folder, monkeypatch, capsys):
     assert "learning rate 0.1, seed 1" in report
 
 
-def test_a_task_of_ones_own_with_a_rate_and_a_metric(folder, capsys):
+def test_a_task_of_ones_own_can_take_a_rate_and_name_its_metric(folder, capsys):
     arguments = ["quadratic_task:by_rate", "--lrs", "0.5:2:lin4", "--seeds", "1", "--quiet"]
     assert main([*arguments, "--metric", "score", "--better", "high"]) == 0
     assert "score, mean of 1 seeds" in capsys.readouterr().out
@@ -445,7 +445,7 @@ def test_the_version_is_the_packages(capsys):
     assert capsys.readouterr().out.strip() == f"mu2-optax {mu2_optax.__version__}"
 
 
-def test_real_data_in_the_environment(folder, monkeypatch):
+def test_real_data_are_found_where_the_environment_says(folder, monkeypatch):
     write_mnist(folder / "data")
     monkeypatch.setenv("MU2_OPTAX_DATA", str(folder / "data"))
     arguments = ["--task", "mnist", "--steps", "2", "--optimizers", "sgd", "--lrs", "0.1"]

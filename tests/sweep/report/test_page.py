@@ -157,7 +157,7 @@ def test_a_table_too_wide_for_paper_goes_on_below_itself(tmp_path):
     assert re.findall("<td.*?</td>", printed) == re.findall("<td.*?</td>", screen)
 
 
-def test_what_diverged_and_why(tmp_path):
+def test_the_page_says_what_diverged_and_why(tmp_path):
     failed = {(4, j): "ValueError: no luck" for j in range(3)}
     page = Page(report(tmp_path, {"a": result("a", [0.5] * 4 + [np.nan], errors=failed)}))
     assert "ValueError: no luck" in page.texts
@@ -166,7 +166,7 @@ def test_what_diverged_and_why(tmp_path):
     assert "Nothing: every finished cell has finite metrics." in finite.texts
 
 
-def test_how_it_was_run(tmp_path):
+def test_the_page_says_how_it_was_run(tmp_path):
     machine = {"architecture": "x86_64", "cores": 2, "device": "cpu", "devices": 1}
     run = {"strategy": "vmap", "compile_seconds": 1.25, "run_seconds": 30.0, "machine": machine,
            "versions": {"jax": "0.10"}, "context": {"radius": 3.0}}  # fmt: skip
@@ -317,7 +317,7 @@ def test_ticks_are_few_and_inside(low, high):
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-4, 1e4), (0.3, 40), (1.1, 1.9), (1e-30, 1e30)])
-def test_ticks_of_a_logarithmic_axis(low, high):
+def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low, high):
     ticks = Axis(low, high, log=True).marks()
     assert ticks == sorted(decades(low, high))
     assert len(ticks) <= 10

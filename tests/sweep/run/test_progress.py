@@ -1,7 +1,7 @@
 import io
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +24,14 @@ class Terminal(io.StringIO):
         return True
 
 
+@contextmanager
+def on_a_terminal():
+    """The line of four cells, and the terminal that it is drawn on."""
+    stream = Terminal()
+    with closing(Progress(4, "sgd", stream=stream)) as bar:
+        yield bar, stream
+
+
 def wait_for(stream, text, after="\r"):
     """Waits until the line has been drawn with this text in it, after another one."""
     end = time.monotonic() + 300
@@ -33,8 +41,7 @@ def wait_for(stream, text, after="\r"):
 
 
 def test_on_a_terminal_one_line_is_redrawn_and_removed():
-    stream = Terminal()
-    with closing(Progress(4, "sgd", stream=stream)) as bar:
+    with on_a_terminal() as (bar, stream):
         bar.note("compiling")
         wait_for(stream, "sgd: 0/4 cells, compiling, 0 s")
         bar.start("learning rate 0.1, seed 0")
@@ -50,16 +57,14 @@ def test_on_a_terminal_one_line_is_redrawn_and_removed():
 
 def test_a_line_is_no_longer_than_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    stream = Terminal()
-    with closing(Progress(4, "sgd", stream=stream)) as bar:
+    with on_a_terminal() as (bar, stream):
         bar.start("learning rate 0.0001 to 10000, seed 0 to 100")
         wait_for(stream, "learning rate")
     assert max(map(len, stream.getvalue().split("\r"))) == 39
 
 
 def test_what_is_left_of_a_longer_line_is_wiped_out():
-    stream = Terminal()
-    with closing(Progress(4, "sgd", stream=stream)) as bar:
+    with on_a_terminal() as (bar, stream):
         bar.note("a long note")
         wait_for(stream, "a long note")
         bar.note("")
@@ -70,8 +75,7 @@ def test_what_is_left_of_a_longer_line_is_wiped_out():
 
 
 def test_the_line_makes_room_for_a_warning():
-    stream = Terminal()
-    with closing(Progress(4, "sgd", stream=stream)) as bar:
+    with on_a_terminal() as (bar, stream):
         wait_for(stream, "sgd")
         bar.clear()
         assert stream.getvalue().endswith(" \r")
@@ -79,8 +83,7 @@ def test_the_line_makes_room_for_a_warning():
 
 def test_a_terminal_that_cannot_go_back_gets_plain_lines(monkeypatch, clock):
     monkeypatch.setenv("TERM", "dumb")
-    stream = Terminal()
-    with closing(Progress(4, "sgd", stream=stream)) as bar:
+    with on_a_terminal() as (bar, stream):
         bar.note("compiling")
         clock[0] += 100  # which does not count
         bar.start("learning rate 1, seed 0")
