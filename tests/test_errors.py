@@ -126,7 +126,7 @@ def test_a_grad_fn_of_several_arguments_is_refused():
         update(m.mu2_sgd(0.1), grad_fn=gradient, batch=(1.0, 2.0))
 
 
-def test_an_optimizer_without_a_bar_is_asked_for_it_in_vain():
+def test_the_bar_of_an_optimizer_without_one_is_an_error():
     state = optax.adam(0.1).init(PARAMS)
     with pytest.raises(
         ValueError, match=r"exactly one estimate d .* got 0 in a tuple; use one"
