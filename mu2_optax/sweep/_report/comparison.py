@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mu2_optax.sweep._analysis.metrics import Mode, in_words, metric_mode, shared_metrics
+from mu2_optax.sweep._analysis.metrics import Mode, in_words, loss_sign, metric_mode, shared_metrics
 from mu2_optax.sweep._analysis.styles import make_looks, of_two_runs
 from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
 from mu2_optax.sweep._report.figures import curves, main_figure
@@ -102,7 +102,7 @@ def _named(label: str, run: int) -> str:
 def _header(runs: Runs, summary: Summary, names: tuple[str, str], title: str) -> str:
     shared = [label for label in runs[0] if label in runs[1]]
     pairs = [[_best(summary, _named(label, run)) for run in (0, 1)] for label in shared]
-    gains = [summary.sign * (a - b) for a, b in pairs if isfinite(a - b)]
+    gains = [loss_sign(summary.mode) * (a - b) for a, b in pairs if isfinite(a - b)]
     judged = [sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)]
     name = escape(in_words(summary.metric))
     told = (
@@ -135,7 +135,7 @@ def _differences(labels: list[str], summary: Summary) -> str:
         widths = [row.plateau.value if row and row.plateau else np.nan for row in pair]
         cells = [
             *(f"<td>{_text(value)}</td>" for value in values),
-            _change(values[1] - values[0], -summary.sign, number_text),
+            _change(values[1] - values[0], -loss_sign(summary.mode), number_text),
             f"<td>{rates[0]}</td>",
             f'<td class="{"near" if _moved(*rates) else ""}">{rates[1]}</td>',
             *(f"<td>{_text(width, '{:.1f}'.format)}</td>" for width in widths),

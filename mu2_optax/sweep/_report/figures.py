@@ -5,7 +5,7 @@ from html import escape
 
 import numpy as np
 
-from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words, is_flat, told_by
+from mu2_optax.sweep._analysis.metrics import Mode, as_heading, implied_mode, in_words, is_flat
 from mu2_optax.sweep._analysis.styles import Looks
 from mu2_optax.sweep._analysis.summary import Summary, rate_text
 from mu2_optax.sweep._report.charts import curve_charts, rate_charts
@@ -52,7 +52,7 @@ def curves(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) -
             if name in result.metrics and result.dims(name)[len(result.shape) :] == ("step",)
         }
         if having:
-            way = summary.mode if name == summary.metric else told_by(name) or "min"
+            way = summary.mode if name == summary.metric else implied_mode(name) or "min"
             own = {label: rate for label, rate in summary.best_rates.items() if label in having}
             which = f"its best by {escape(in_words(summary.metric))}"
             figure = _curves_figure(having, looks, name, way, own, which)
@@ -71,7 +71,7 @@ def other_metrics(results: Mapping[str, SweepResult], looks: Looks, metric: str)
             name.endswith("_curve") and name.removesuffix("_curve") in names
         ):  # the curve ends with the value that is shown
             continue
-        figure = rates_figure(results, looks, name, told_by(name) or "min")
+        figure = rates_figure(results, looks, name, implied_mode(name) or "min")
         parts += f"<details><summary>{escape(as_heading(name))}</summary>{figure}</details>"
     return f"<h2>Other metrics</h2>{parts}" if parts else ""
 

@@ -160,7 +160,7 @@ def _headline(summary: Summary) -> str:
 
 def _plateaus(name: str, summary: Summary) -> str:
     """How far off the learning rate may be."""
-    if not summary.measured:
+    if not any(row.plateau for row in summary.rows.values()):
         return f"No measures of {name}: they need every cell finished, and rates above 0."
     reach = f"within {summary.reach} of the best {name}, {number_text(summary.best)}"
     if not summary.widest:

@@ -26,7 +26,7 @@ def best_settings(results: Mapping[str, SweepResult], looks: Looks, summary: Sum
         place = row.untouched
         if place is not None and not row.flat and summary.rates[place] != rate:
             steps, default = row.stopped[place], rate_text(summary.rates[place])
-            value = f"stopped after {steps} steps" if steps else row.texts()[place]
+            value = f"stopped after {steps} steps" if steps else row.texts[place]
             at += f"; {value} at the published default, {default}"
         line = escape(python_line(result, label, rate))
         items += (
@@ -61,7 +61,7 @@ def table(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) ->
     rows = [_row(looks[label], results[label], summary, label) for label in summary.rows]
     star = " ★: the widest plateau." if len(results) > 1 and summary.widest else ""
     rule = f" ({summary.rule})" if summary.rule else ""
-    failed = any(row.failed.any() for row in summary.rows.values())
+    failed = any("err" in row.texts for row in summary.rows.values())
     halved = any(row.stopped.any() for row in summary.rows.values())
     stopped = "@27: stopped by halving, after 27 steps; " if halved else ""
     return (
@@ -211,7 +211,7 @@ def _row(look: Look, result: SweepResult, summary: Summary, label: str) -> tuple
     """The head of a result's row, and its cells."""
     row, name = summary.rows[label], label or in_words(summary.metric)
     cells = []
-    for mean, finished, text in zip(row.means.tolist(), row.finished, row.texts(), strict=True):
+    for mean, finished, text in zip(row.means.tolist(), row.finished, row.texts, strict=True):
         near = abs(mean - summary.best) <= summary.tolerance * (1 + 1e-6)
         kind = "near" if near else "" if isfinite(mean) else "lost" if finished else "none"
         cells.append(f'<td class="{kind}">{text}</td>')
