@@ -318,7 +318,7 @@ def test_ticks_are_few_and_inside(low, high):
 
 @pytest.mark.parametrize(("low", "high"), [(1e-4, 1e4), (0.3, 40), (1.1, 1.9), (1e-30, 1e30)])
 def test_ticks_of_a_logarithmic_axis(low, high):
-    ticks = Axis(low, high, log=True).marks()
+    ticks = Axis("rate", low, high, log=True).marks()
     assert ticks == sorted(decades(low, high))
     assert len(ticks) <= 10
     assert all(low <= tick <= high for tick in ticks)
