@@ -92,6 +92,11 @@ class Summary:
     rule: str
     widest: tuple[str, ...]
 
+    @property
+    def has_sensitivity(self) -> bool:
+        """Whether the sensitivity of any row is known."""
+        return any(row.sensitivity for row in self.rows.values())
+
     def within(self, best: str) -> str:
         """How far a plateau goes, in words: ``within 0.02 of`` what ``best`` names."""
         rule = f" ({self.rule})" if self.rule else ""

@@ -1,6 +1,6 @@
 """The page: what is on it, and the document around it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
 from math import isfinite
@@ -68,14 +68,13 @@ def write_report(
       >>> result = sweep(train, [0.1, 1.0, 10.0], seeds=2, progress=False)
       >>> write_report(result, "loss", "report.html")  # doctest: +SKIP
     """
-    if Path(path).suffix != ".html":
-        raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
-    labelled = checked(results)
+    given = by_label(results)
+    labelled = checked(given, path)
     summary = summarize(labelled, metric, metric_mode(metric, mode), initial, tolerance)
     looks = make_looks(styles(labelled))
     name = title or "Sweep"
     body = [
-        _header(by_label(results), summary, name),
+        _header(given, summary, name),
         main_figure(labelled, looks, summary),
         best_settings(labelled, looks, summary),
         table(labelled, looks, summary),
@@ -85,12 +84,14 @@ def write_report(
         divergence(labelled),
         history(labelled, command),
     ]
-    write_atomically(path, document(name, "\n".join(part for part in body if part), looks))
+    write_page(path, name, body, looks)
 
 
-def checked(results: Results) -> dict[str, SweepResult]:
-    """The results by label, if a page can be made of them."""
-    labelled = over_rates(by_label(results))
+def checked(results: Mapping[str, SweepResult], path: str | Path) -> dict[str, SweepResult]:
+    """The results by label, ready for a page; an error if no page can be made of them there."""
+    if Path(path).suffix != ".html":
+        raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
+    labelled = over_rates(results)
     if not labelled:
         raise ValueError("there is nothing to report: `results` is empty.")
     for result in labelled.values():
@@ -102,13 +103,14 @@ def checked(results: Results) -> dict[str, SweepResult]:
     return labelled
 
 
-def document(title: str, body: str, looks: Looks) -> str:
-    """The page around a body: one file that needs no other, and loads nothing from anywhere."""
+def write_page(path: str | Path, title: str, body: Iterable[str], looks: Looks) -> None:
+    """Writes the parts of a page as one file that needs no other, and loads nothing."""
     here = files(__package__)
     style = (here / "page.css").read_text("utf-8") + style_sheet(looks.values())
     script = (here / "page.js").read_text("utf-8")
+    content = "\n".join(part for part in body if part)
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    return f"""<!doctype html>
+    page = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -118,11 +120,12 @@ def document(title: str, body: str, looks: Looks) -> str:
 <style>{style}</style>
 </head>
 <body>
-{body}
+{content}
 <script>{script}</script>
 </body>
 </html>
 """
+    write_atomically(path, page)
 
 
 def _header(results: Mapping[str, SweepResult], summary: Summary, title: str) -> str:
@@ -147,15 +150,15 @@ def _header(results: Mapping[str, SweepResult], summary: Summary, title: str) ->
 
 
 def _headline(summary: Summary) -> str:
-    """What the table says, in a sentence."""
+    """What the table says, in a sentence or two."""
     name = escape(in_words(summary.metric))
-    told = [
+    flat = [
         f"<b>{escape(label)}</b>, which has no learning rate, reaches a {name} of "
         f"{number_text(float(row.means[0]))}. "
         for label, row in summary.rows.items()
         if row.flat and isfinite(row.means[0])
     ]
-    return "".join(told) + _plateaus(name, summary)
+    return "".join(flat) + _plateaus(name, summary)
 
 
 def _plateaus(name: str, summary: Summary) -> str:
