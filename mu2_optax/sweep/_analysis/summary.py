@@ -163,7 +163,7 @@ def summarize(
                 sensitivity = lr_sensitivity(result, metric, initial, mode=mode)
         rows[label] = Row(
             means, texts, finished, stopped, flat, untouched, tuned, plateau, stable, sensitivity
-        )  # fmt: skip
+        )
     widths = {label: round(row.plateau.value, 6) for label, row in rows.items() if row.plateau}
     top = max(widths.values(), default=0.0)
     widest = tuple(label for label, width in widths.items() if width == top > 0)

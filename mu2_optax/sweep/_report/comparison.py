@@ -31,6 +31,8 @@ from mu2_optax.sweep._report.tables import (
 from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 Pairs = Mapping[str, tuple[Row | None, Row | None]]  # by label; None in a run without it
+_COLUMNS = ("best, A", "best, B", "B − A", "rate, A", "rate, B", "plateau, A", "plateau, B",
+            "B − A")  # fmt: skip
 
 
 def write_comparison(
@@ -82,41 +84,32 @@ def write_comparison(
     summary = summarize(both, metric, metric_mode(metric, mode), initial, tolerance)
     rows = summary.rows
     pairs = {label: (rows.get(_named(label, 0)), rows.get(_named(label, 1))) for label in labels}
-    heading = title or "Two sweeps"
-    body = [
-        _header(pairs, summary, names, heading),
+    parts = [
         main_figure(both, looks, summary),
         _differences(pairs, summary),
-        _circumstances(runs),
+        _run_differences(runs),
         best_settings(both, looks, summary),
         *curves(both, looks, summary),
     ]
-    write_page(path, heading, body, looks)
+    facts = [f"<b>{run}</b>: {escape(name)}" for run, name in zip("AB", names, strict=True)]
+    write_page(path, title or "Two sweeps", facts, _headline(pairs, summary), parts, looks)
 
 
 def _named(label: str, run: int) -> str:
     return f"{label or 'sweep'} · {'AB'[run]}"
 
 
-def _header(pairs: Pairs, summary: Summary, names: tuple[str, str], title: str) -> str:
-    metric, sign = escape(in_words(summary.metric)), loss_sign(summary.mode)
+def _headline(pairs: Pairs, summary: Summary) -> str:
+    """How often the second run is ahead."""
+    sign = loss_sign(summary.mode)
     gains = [sign * (a.best - b.best) for a, b in pairs.values() if a and b]
-    ahead, behind, same = (
-        sum(gain > 0 for gain in gains),
-        sum(gain < 0 for gain in gains),
-        sum(gain == 0 for gain in gains),
+    if not gains:
+        return "No optimizer is in both runs."
+    return (
+        f"{count(len(gains), 'optimizer')} in both runs. By the best "
+        f"{escape(in_words(summary.metric))}, B is ahead with {sum(gain > 0 for gain in gains)}, "
+        f"behind with {sum(gain < 0 for gain in gains)}, and the same with {gains.count(0)}."
     )
-    text = (
-        f"{count(len(gains), 'optimizer')} in both runs. By the best {metric}, B is ahead with "
-        f"{ahead}, behind with {behind}, and the same with {same}."
-        if gains
-        else "No optimizer is in both runs."
-    )
-    lines = "".join(
-        f'<p class="facts"><b>{letter}</b>: {escape(name)}</p>'
-        for letter, name in zip("AB", names, strict=True)
-    )
-    return f'<header><h1>{escape(title)}</h1>{lines}<p class="headline">{text}</p></header>'
 
 
 def _differences(pairs: Pairs, summary: Summary) -> str:
@@ -136,10 +129,8 @@ def _differences(pairs: Pairs, summary: Summary) -> str:
             _change(widths[1] - widths[0], 1.0, "{:.1f}".format),
         ]
         rows.append((row_head(escape(label) or name), cells))
-    best, rate, plateau = ([f"{name}, A", f"{name}, B"] for name in ("best", "rate", "plateau"))
-    columns = [*best, "B − A", *rate, *plateau, "B − A"]
     return (
-        f"<h2>What is different</h2>{html_table(columns, rows)}"
+        f"<h2>What is different</h2>{html_table(_COLUMNS, rows)}"
         f'<p class="facts">Best {name}, mean over seeds, and the learning rate '
         "that gives it; the plateau in decades of learning rates "
         f"{summary.within('the best of both runs')}. "
@@ -163,7 +154,7 @@ def _change(change: float, sign: float, text: Callable[[float], str]) -> str:
     return cell(f"{'+' if change > 0 else '−'}{text(abs(change))}", kind)
 
 
-def _circumstances(runs: Iterable[Mapping[str, SweepResult]]) -> str:
+def _run_differences(runs: Iterable[Mapping[str, SweepResult]]) -> str:
     """What else differs: a row for each fact, with its value in each run."""
     first, second = (_facts(run) for run in runs)
     names = dict.fromkeys([*first, *second])

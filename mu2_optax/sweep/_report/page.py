@@ -72,9 +72,7 @@ def write_report(
     labelled = checked(given, path)
     summary = summarize(labelled, metric, metric_mode(metric, mode), initial, tolerance)
     looks = make_looks(styles(labelled))
-    name = title or "Sweep"
-    body = [
-        _header(given, summary, name),
+    parts = [
         main_figure(labelled, looks, summary),
         best_settings(labelled, looks, summary),
         table(labelled, looks, summary),
@@ -84,7 +82,8 @@ def write_report(
         divergence(labelled),
         history(labelled, command),
     ]
-    write_page(path, name, body, looks)
+    facts = [_counts(given, summary)]
+    write_page(path, title or "Sweep", facts, _headline(summary), parts, looks)
 
 
 def checked(results: Mapping[str, SweepResult], path: str | Path) -> dict[str, SweepResult]:
@@ -103,12 +102,21 @@ def checked(results: Mapping[str, SweepResult], path: str | Path) -> dict[str, S
     return labelled
 
 
-def write_page(path: str | Path, title: str, body: Iterable[str], looks: Looks) -> None:
-    """Writes the parts of a page as one file that needs no other, and loads nothing."""
+def write_page(
+    path: str | Path,
+    title: str,
+    facts: Iterable[str],
+    headline: str,
+    parts: Iterable[str],
+    looks: Looks,
+) -> None:
+    """Writes a page as one file that needs no other, and loads nothing."""
     here = files(__package__)
     style = (here / "page.css").read_text("utf-8") + style_sheet(looks.values())
     script = (here / "page.js").read_text("utf-8")
-    content = "\n".join(part for part in body if part)
+    lines = "".join(f'<p class="facts">{fact}</p>' for fact in facts)
+    header = f'<header><h1>{escape(title)}</h1>{lines}<p class="headline">{headline}</p></header>'
+    body = "\n".join(part for part in (header, *parts) if part)
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
     page = f"""<!doctype html>
 <html lang="en">
@@ -120,7 +128,7 @@ def write_page(path: str | Path, title: str, body: Iterable[str], looks: Looks) 
 <style>{style}</style>
 </head>
 <body>
-{content}
+{body}
 <script>{script}</script>
 </body>
 </html>
@@ -128,7 +136,8 @@ def write_page(path: str | Path, title: str, body: Iterable[str], looks: Looks) 
     write_atomically(path, page)
 
 
-def _header(results: Mapping[str, SweepResult], summary: Summary, title: str) -> str:
+def _counts(results: Mapping[str, SweepResult], summary: Summary) -> str:
+    """How much was swept, how much of it failed, and when."""
     finished = sum(int(result.finished.sum()) for result in results.values())
     total = sum(result.finished.size for result in results.values())
     failed = sum(int(result.failed().sum()) for result in results.values())
@@ -143,10 +152,7 @@ def _header(results: Mapping[str, SweepResult], summary: Summary, title: str) ->
         *([f"{failed} failed"] if failed else []),
         *filter(None, [run_facts(results.values()).get("date")]),
     ]
-    return (
-        f'<header><h1>{escape(title)}</h1><p class="facts">{" · ".join(facts)}</p>'
-        f'<p class="headline">{_headline(summary)}</p></header>'
-    )
+    return " · ".join(facts)
 
 
 def _headline(summary: Summary) -> str:
