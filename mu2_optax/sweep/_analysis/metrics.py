@@ -209,14 +209,11 @@ def is_flat(result: SweepResult) -> bool:
 
 
 def _repeated(result: SweepResult, rates: Array) -> SweepResult:
-    def repeat(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.repeat(array[None], len(rates), axis=0)
-
     return replace(
         result,
-        metrics={name: repeat(array) for name, array in result.metrics.items()},
+        metrics={name: np.stack([array] * len(rates)) for name, array in result.metrics.items()},
         axes={LEARNING_RATE: rates},
-        finished=repeat(result.finished),
+        finished=np.stack([result.finished] * len(rates)),
         errors={(i, *cell): e for cell, e in result.errors.items() for i in range(len(rates))},
         info=result.info | {"flat": True},
     )

@@ -20,7 +20,7 @@ from mu2_optax.sweep._analysis.metrics import (
     over_rates,
     spans_decades,
 )
-from mu2_optax.sweep._analysis.styles import MARKERS, Style, in_order, styles
+from mu2_optax.sweep._analysis.styles import MARKERS, Style, numbered_styles, styles
 from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 _CROSS = {"ha": "center", "va": "center", "fontsize": 11, "fontweight": "bold"}
@@ -141,7 +141,7 @@ def plot_curves(
     axes = _canvas(path, axes)
     cut = False
     heading = "learning rate" if learning_rate is None else None
-    options = _line_options(in_order(len(lines)) if heading else styles(lines).values())
+    options = _line_options(numbered_styles(len(lines)) if heading else styles(lines).values())
     for style, (name, line) in zip(options, lines.items(), strict=True):
         if not line.metrics or not line.finished.any():  # nothing to draw yet, or ever
             continue

@@ -100,12 +100,12 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     return found
 
 
-def in_order(count: int) -> list[Style]:
+def numbered_styles(count: int) -> list[Style]:
     """Looks for lines that are not optimizers, such as those of learning rates."""
     return [_style(i % len(COLORS), i) for i in range(count)]
 
 
-def of_two_runs(labels: Sequence[str]) -> tuple[dict[str, Style], dict[str, Style]]:
+def styles_of_two_runs(labels: Sequence[str]) -> tuple[dict[str, Style], dict[str, Style]]:
     """The looks of a first and a second run of the same labels: solid, and dashed and hollow."""
     first = {label: replace(style, dash=()) for label, style in styles(labels).items()}
     second = {label: replace(s, dash=DASHES[1], hollow=True) for label, s in first.items()}

@@ -46,7 +46,7 @@ class Row:
         None if there is none. If ``flat``, any index.
       tuned: The index of the best rate among those of the table; None if no mean is finite.
       plateau: The plateau near the table's best; None while cells are missing, or if a rate is 0.
-      stable: The rates near the row's own best; None likewise.
+      stability: The rates near the row's own best; None likewise.
       sensitivity: The mean loss above the row's own best; None likewise, or if the metric before
         training is not known.
     """
@@ -59,7 +59,7 @@ class Row:
     untouched: int | None
     tuned: int | None
     plateau: PlateauWidth | None
-    stable: StabilityRange | None
+    stability: StabilityRange | None
     sensitivity: LearningRateSensitivity | None
 
     @property
@@ -100,10 +100,10 @@ class Summary:
     def within(self, best: str) -> str:
         """How far a plateau goes, in words: ``within 0.02 of`` what ``best`` names."""
         rule = f" ({self.rule})" if self.rule else ""
-        return f"within {self.reach} of {best}{rule}"
+        return f"within {self.tolerance_text} of {best}{rule}"
 
     @property
-    def reach(self) -> str:
+    def tolerance_text(self) -> str:
         """The tolerance as text."""
         return rate_text(float(f"{self.tolerance:.2g}"))
 
@@ -153,16 +153,16 @@ def summarize(
         untouched = 0 if flat else next(iter(default), None)
         losses = np.where(np.isfinite(means), sign * means, np.inf)
         tuned = int(losses.argmin()) if np.isfinite(losses).any() else None
-        plateau = stable = sensitivity = None
+        plateau = stability = sensitivity = None
         complete = result.finished.all() and np.isfinite(best) and (result.learning_rates > 0).all()
         if complete and not flat:
             plateau = plateau_width(result, metric, tolerance, best=best, mode=mode)
             optimum = min(best, 0.0) if mode == "min" else max(best, 1.0)
-            stable = stability_range(result, metric, optimum=optimum, mode=mode)
+            stability = stability_range(result, metric, optimum=optimum, mode=mode)
             if tuned is not None and _start(result, metric, initial) is not None:
                 sensitivity = lr_sensitivity(result, metric, initial, mode=mode)
         rows[label] = Row(
-            means, texts, finished, stopped, flat, untouched, tuned, plateau, stable, sensitivity
+            means, texts, finished, stopped, flat, untouched, tuned, plateau, stability, sensitivity
         )
     widths = {label: round(row.plateau.value, 6) for label, row in rows.items() if row.plateau}
     top = max(widths.values(), default=0.0)

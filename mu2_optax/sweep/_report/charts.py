@@ -60,7 +60,7 @@ def curve_charts(
     of the way to the best end.
     """
     lines = [
-        _curve(label, looks[label], results[label].select(learning_rate=rates[label]), metric, rate)
+        _curve(label, looks[label], results[label].select(learning_rate=rate), metric, rate)
         for label, rate in rates.items()
     ]
     steps = [_steps(results[label], metric) for label in rates]
@@ -121,18 +121,18 @@ def _curve(label: str, look: Look, result: SweepResult, metric: str, rate: float
     band, diverged = band_of_steps(result, metric)
     steps, _ = _steps(result, metric)
     end, dots, crosses = len(band.mean), [], []
-    for i in _spread(end, _DOTS):
+    for i in _evenly_spaced(end, _DOTS):
         mean = float(band.mean[i])
         tooltip = _tooltip(label, rate, f"step {steps[i]:g}", f"mean {metric}", mean)
         dots.append(Mark(steps[i], mean, tooltip))
     if diverged:
         tooltip = _tooltip(label, rate, f"from step {steps[end]:g} on", metric, np.nan)
         crosses.append((steps[end], tooltip))
-    drawn = _spread(end, _VALUES)
+    drawn = _evenly_spaced(end, _VALUES)
     return Line(label, look, _pieces([steps[i] for i in drawn], band.take(drawn)), dots, crosses)
 
 
-def _spread(end: int, count: int) -> npt.NDArray[np.int64]:
+def _evenly_spaced(end: int, count: int) -> npt.NDArray[np.int64]:
     """At most ``count`` of the indices up to ``end``, the first and the last among them."""
     return np.unique(np.linspace(0, max(end - 1, 0), min(end, count)).round().astype(int))
 

@@ -15,7 +15,7 @@ from mu2_optax.sweep._analysis.metrics import (
     metric_mode,
     shared_metrics,
 )
-from mu2_optax.sweep._analysis.styles import make_looks, of_two_runs
+from mu2_optax.sweep._analysis.styles import make_looks, styles_of_two_runs
 from mu2_optax.sweep._analysis.summary import Row, Summary, number_text, rate_text, summarize
 from mu2_optax.sweep._report.figures import curves, main_figure
 from mu2_optax.sweep._report.page import checked, write_page
@@ -79,7 +79,7 @@ def write_comparison(
             raise ValueError(
                 f"`metric` must be one that both runs have, got {metric!r}; `{which}` has {known}."
             )
-    styles = of_two_runs(labels)
+    styles = styles_of_two_runs(labels)
     looks = make_looks({_named(label, run): styles[run][label] for label, run in lines})
     summary = summarize(both, metric, metric_mode(metric, mode), initial, tolerance)
     rows = summary.rows

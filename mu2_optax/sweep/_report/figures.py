@@ -22,10 +22,10 @@ _NEAR = 3.0  # the chart of the best part reaches this many times as far as the 
 def main_figure(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) -> str:
     """The metric of the page against the learning rate, and what is near its best."""
     near = summary.best, _NEAR * summary.tolerance
-    return rates_figure(results, looks, summary.metric, summary.mode, near)
+    return _rates_figure(results, looks, summary.metric, summary.mode, near)
 
 
-def rates_figure(
+def _rates_figure(
     results: Mapping[str, SweepResult],
     looks: Looks,
     metric: str,
@@ -49,16 +49,16 @@ def rates_figure(
 
 
 def curves(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) -> Iterable[str]:
-    """A figure for each metric with a value per step."""
+    """A figure for each metric that is a curve, of the results that have it."""
     for name in _metrics(results):
-        having = {
+        curved = {
             label: result
             for label, result in results.items()
             if name in result.metrics and result.dims(name)[len(result.shape) :] == ("step",)
         }
-        if having:
+        if curved:
             title = escape(as_heading(name.removesuffix("_curve")))
-            yield f"<h2>{title} over steps</h2>{_curves_figure(having, looks, name, summary)}"
+            yield f"<h2>{title} over steps</h2>{_curves_figure(curved, looks, name, summary)}"
 
 
 def other_metrics(results: Mapping[str, SweepResult], looks: Looks, metric: str) -> str:
@@ -69,7 +69,7 @@ def other_metrics(results: Mapping[str, SweepResult], looks: Looks, metric: str)
         everywhere = all(name in result.metrics for result in results.values() if result.metrics)
         final = name.removesuffix("_curve")  # a curve ends with this value, which is shown instead
         if name != metric and everywhere and (final == name or final not in names):
-            figure = rates_figure(results, looks, name, implied_mode(name) or "min")
+            figure = _rates_figure(results, looks, name, implied_mode(name) or "min")
             parts += f"<details><summary>{escape(as_heading(name))}</summary>{figure}</details>"
     return f"<h2>Other metrics</h2>{parts}" if parts else ""
 

@@ -21,7 +21,7 @@ from mu2_optax.sweep._report.tables import (
     count,
     divergence,
     history,
-    meanings,
+    measure_definitions,
     run_facts,
     table,
 )
@@ -76,7 +76,7 @@ def write_report(
         main_figure(labelled, looks, summary),
         best_settings(labelled, looks, summary),
         table(labelled, looks, summary),
-        meanings(summary),
+        measure_definitions(summary),
         *curves(labelled, looks, summary),
         other_metrics(labelled, looks, metric),
         divergence(labelled),
@@ -171,7 +171,7 @@ def _plateaus(name: str, summary: Summary) -> str:
     """How far off the learning rate may be."""
     if not any(row.plateau for row in summary.rows.values()):
         return f"No measures of {name}: they need every cell finished, and rates above 0."
-    reach = f"within {summary.reach} of the best {name}, {number_text(summary.best)}"
+    reach = f"within {summary.tolerance_text} of the best {name}, {number_text(summary.best)}"
     if not summary.widest:
         return f"No two neighbouring learning rates are {reach}: the learning rate decides."
     *others, last = (

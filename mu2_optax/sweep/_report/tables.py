@@ -107,13 +107,13 @@ def _class(kind: str) -> str:
     return f' class="{kind}"' if kind else ""
 
 
-def meanings(summary: Summary) -> str:
+def measure_definitions(summary: Summary) -> str:
     """Each measure in a sentence."""
     name = escape(in_words(summary.metric))
     perfect = "0" if summary.mode == "min" else "1"
     sentences = {
         "plateau": "The width, in decades, of the widest run of neighbouring learning rates whose "
-        f"{name} is within {summary.reach} of the best in the table; 3.0 means that "
+        f"{name} is within {summary.tolerance_text} of the best in the table; 3.0 means that "
         "the learning rate may be wrong by a factor of a thousand.",
         "ratio": "The largest over the smallest learning rate whose distance from a perfect score "
         f"({perfect}, or the best seen if that is better) is at most twice the row's own best: how "
@@ -217,7 +217,7 @@ def _row(look: Look, result: SweepResult, summary: Summary, label: str) -> tuple
         kind = "near" if near else "" if isfinite(mean) else "lost" if finished else "none"
         cells.append(cell(text, kind))
     cells.append(_measure_cell(row.plateau, "{:.1f}".format, several))
-    cells.append(_measure_cell(row.stable, rate_text, several))
+    cells.append(_measure_cell(row.stability, rate_text, several))
     if summary.has_sensitivity:
         cells.append(_measure_cell(row.sensitivity, number_text, several))
     widest = "widest" if label in summary.widest and len(summary.rows) > 1 else ""
