@@ -281,6 +281,11 @@ def test_the_seeds_of_a_rate_may_be_lost_for_different_reasons(tmp_path):
     assert "2 diverged · 1 failed" in " ".join(texts)
 
 
+def test_results_that_can_be_read_only_once_are_counted(tmp_path):
+    text = report(tmp_path, iter(results().values()))
+    assert "2 optimizers · 5 learning rates · 3 seeds · 30 cells" in text
+
+
 def test_results_over_other_rates_share_a_table(tmp_path):
     low, high = results()["flat"], results()["steep"]
     high = SweepResult(high.metrics, {"learning_rate": RATES * 100}, high.seeds, high.finished)
