@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 DATA_VARIABLE = "MU2_OPTAX_DATA"
-_IDX_TYPES: dict[int, Any] = {8: np.uint8, 9: np.int8, 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # the third byte
 
 
 class Data(NamedTuple):
@@ -78,18 +78,18 @@ def load_mnist(folder: str | Path | None = None, *, standardize: bool = True) ->
       FileNotFoundError: If there is no folder, or a file is missing.
       ValueError: If a file is not what it should be; the message names it.
     """
-    place = folder or os.environ.get(DATA_VARIABLE)
-    if not place:
+    folder = folder or os.environ.get(DATA_VARIABLE)
+    if not folder:
         raise FileNotFoundError(
             f"MNIST must be on disk: pass its folder (on the command line, --data), or set "
             f"{DATA_VARIABLE}; it holds train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, "
             "t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz."
         )
-    train_x, train_y = _images_and_labels(Path(place), "train")
-    test_x, test_y = _images_and_labels(Path(place), "t10k")
+    train_x, train_y = _images_and_labels(Path(folder), "train")
+    test_x, test_y = _images_and_labels(Path(folder), "t10k")
     if train_x.shape[1:] != test_x.shape[1:]:
         raise ValueError(
-            f"{place}: training and test images must have one size, got {train_x.shape[1:]} and "
+            f"{folder}: training and test images must have one size, got {train_x.shape[1:]} and "
             f"{test_x.shape[1:]}."
         )
     shift, scale = 0.0, 255.0
@@ -108,9 +108,8 @@ def _scaled(images: npt.NDArray[Any], shift: float, scale: float) -> npt.NDArray
 
 def _images_and_labels(folder: Path, part: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
     """A pair of IDX files, checked against each other."""
-    images, labels = (
-        _find(folder, f"{part}-{kind}-ubyte") for kind in ("images-idx3", "labels-idx1")
-    )
+    images = _find(folder, f"{part}-images-idx3-ubyte")
+    labels = _find(folder, f"{part}-labels-idx1-ubyte")
     x, y = _read_idx(images), _read_idx(labels)
     if x.ndim != 3 or x.dtype != np.uint8 or not len(x):
         raise ValueError(
@@ -127,8 +126,10 @@ def _images_and_labels(folder: Path, part: str) -> tuple[npt.NDArray[Any], npt.N
 
 def _read_idx(path: Path) -> npt.NDArray[Any]:
     """Reads an array from an IDX file, plain or gzipped."""
+    content = path.read_bytes()
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
             f"{path}: expected a complete IDX file, compressed with gzip; it is truncated, corrupt "
@@ -136,21 +137,20 @@ def _read_idx(path: Path) -> npt.NDArray[Any]:
         ) from error
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
         raise ValueError(f"{path} is not an IDX file: it starts with {content[:4]!r}.")
-    start, kind = 4 + 4 * content[3], np.dtype(_IDX_TYPES[content[2]])
+    start, dtype = 4 + 4 * content[3], np.dtype(_IDX_TYPES[content[2]])
     shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
-    announced, found = start + kind.itemsize * math.prod(shape), len(content)
+    announced, found = start + dtype.itemsize * math.prod(shape), len(content)
     if announced != found or not shape:
         raise ValueError(
             f"{path} is cut off or corrupt: {announced} bytes announced, {found} found."
         )
-    return np.frombuffer(content, kind, offset=start).reshape(shape)
+    return np.frombuffer(content, dtype, offset=start).reshape(shape)
 
 
 def _find(folder: Path, name: str) -> Path:
-    for place in (folder, folder / "mnist"):
-        for suffix in (".gz", ""):
-            if (place / f"{name}{suffix}").is_file():
-                return place / f"{name}{suffix}"
+    for file in (f"{name}.gz", name, f"mnist/{name}.gz", f"mnist/{name}"):
+        if (folder / file).is_file():
+            return folder / file
     raise FileNotFoundError(
         f"no {name}.gz in {folder} or {folder / 'mnist'}; the folder that was passed (on the "
         f"command line, --data; else {DATA_VARIABLE}) must hold the four IDX files."

@@ -175,26 +175,24 @@ def plateau_width(
     rates, losses, sign = final_losses(result, metric, mode)
     decades = np.log10(rates)
 
-    def runs(means: Array) -> tuple[Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The widest run: its width and the indices of its ends."""
+    def runs(means: Array) -> tuple[Array, npt.NDArray[np.int64]]:
+        """For each rate the run of near rates that ends there: its width and its first rate."""
         goal = means.min(axis=-1, keepdims=True) if best is None else sign * best
         near = np.isfinite(means) & (means <= goal + tolerance * _ROUNDING)
-        width = np.full(means.shape[:-1], -np.inf)
-        first = np.zeros(means.shape[:-1], np.int64)
-        start, low, high = first.copy(), first.copy(), first.copy()
-        for i in range(len(rates)):
-            opens = near[..., i] & (~near[..., i - 1] if i else True)
-            start = np.where(opens, i, start)
-            wider = near[..., i] & (decades[i] - decades[start] > width)
-            width = np.where(wider, decades[i] - decades[start], width)
-            low, high = np.where(wider, start, low), np.where(wider, i, high)
-        return width, low, high
+        index = np.arange(len(rates))
+        last_far = np.maximum.accumulate(np.where(near, -1, index), axis=-1)
+        first = np.minimum(last_far + 1, index)
+        return np.where(near, decades - decades[first], -np.inf), first
 
-    value, interval = bootstrap(losses, lambda means: runs(means)[0].clip(0.0), confidence)
-    width, low, high = runs(mean(losses, axis=1))
-    if width < 0:
+    def width(means: Array) -> Array:
+        return runs(means)[0].max(axis=-1).clip(0.0)
+
+    value, interval = bootstrap(losses, width, confidence)
+    widths, first = runs(mean(losses, axis=1))
+    high = int(widths.argmax())
+    if widths[high] < 0:
         return PlateauWidth(0.0, interval, np.nan, np.nan)
-    return PlateauWidth(value, interval, float(rates[low]), float(rates[high]))
+    return PlateauWidth(value, interval, float(rates[first[high]]), float(rates[high]))
 
 
 def lr_sensitivity(

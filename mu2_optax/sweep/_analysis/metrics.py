@@ -1,7 +1,7 @@
 """Reading a metric for measures, tables and pictures: which way is better, means and bands."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from mu2_optax.sweep._results.result import SweepResult
 Mode = Literal["min", "max"]
 Array = npt.NDArray[np.float64]
 
-_PLAIN: dict[str, Mode] = {
+_PLAIN_NAMES: dict[str, Mode] = {
     "loss": "min",
     "error": "min",
     "error_rate": "min",
@@ -22,10 +22,10 @@ _PLAIN: dict[str, Mode] = {
     "accuracy": "max",
     "acc": "max",
 }
-_OF = re.compile(r"^(train|training|test|val|valid|validation|eval|dev|initial|final)_")
+_PREFIX = re.compile(r"^(train|training|test|val|valid|validation|eval|dev|initial|final)_")
 
 
-def metric_mode(metric: str, mode: str | None = None) -> Mode:
+def metric_mode(metric: str, mode: Mode | None = None) -> Mode:
     """Whether a metric is better low or high: ``mode`` ("min" or "max"), or what its name says.
 
     A few plain names say so: ``loss``, ``error``, ``error_rate`` and ``perplexity`` are better low,
@@ -39,28 +39,33 @@ def metric_mode(metric: str, mode: str | None = None) -> Mode:
     """
     if mode not in ("min", "max", None):
         raise ValueError(f"`mode` must be 'min', 'max' or None, got {mode!r}.")
-    found = told_by(metric) if mode is None else mode
-    if found is None:
+    mode = mode or implied_mode(metric)
+    if mode is None:
         raise ValueError(
             f"the name {metric!r} does not say whether low or high is better; say so with "
             '`mode="min"` or `mode="max"` (on the command line, --better low or --better high).'
         )
-    return "max" if found == "max" else "min"
+    return mode
 
 
-def told_by(metric: str) -> Mode | None:
+def implied_mode(metric: str) -> Mode | None:
     """The mode that a plain name implies, perhaps with ``_curve``; None for any other name."""
     name = re.sub(r"[-/ ]", "_", metric.lower()).removesuffix("_curve")
-    return _PLAIN.get(_OF.sub("", name))
+    return _PLAIN_NAMES.get(_PREFIX.sub("", name))
+
+
+def loss_sign(mode: Mode) -> float:
+    """The factor that turns a metric's values into losses, which are better low."""
+    return 1.0 if mode == "min" else -1.0
 
 
 def in_words(metric: str) -> str:
-    """A metric's name as words."""
+    """A metric's name with spaces, for text."""
     return metric.replace("_", " ")
 
 
 def as_heading(metric: str) -> str:
-    """The same with a capital letter.
+    """A metric's name with spaces and a capital letter, for a heading.
 
     Examples:
       >>> as_heading("test_AUC")
@@ -76,7 +81,7 @@ def mean(values: Any, axis: int | None = None) -> Any:
 
 
 class Band(NamedTuple):
-    """What is drawn of a metric, at each learning rate or step.
+    """The mean and the range of a metric at each learning rate or step.
 
     Attributes:
       mean: The mean over seeds.
@@ -104,8 +109,14 @@ def check_rates_alone(result: SweepResult, who: str) -> None:
 
 def shared_metrics(results: Mapping[str, SweepResult]) -> list[str]:
     """The metrics that all results have; a result without any metrics does not count."""
-    having = [result.metrics for result in results.values() if result.metrics]
-    return [name for name in having[0] if all(name in own for own in having)] if having else []
+    known = [result.metrics for result in results.values() if result.metrics]
+    return [name for name in known[0] if all(name in metrics for metrics in known)] if known else []
+
+
+def all_rates(results: Iterable[SweepResult]) -> Array:
+    """The learning rates of all results, in order and each of them once."""
+    rates = [rate for result in results for rate in result.axes.get(LEARNING_RATE, ())]
+    return np.unique(np.asarray(rates, np.float64))
 
 
 def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[Array, Array, float]:
@@ -122,7 +133,7 @@ def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[A
         )
     if (rates <= 0).any():
         raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")
-    sign = 1.0 if metric_mode(metric, mode) == "min" else -1.0
+    sign = loss_sign(metric_mode(metric, mode))
     order = np.argsort(rates)
     losses = sign * result.final(metric)[order]
     return rates[order], np.where(np.isfinite(losses), losses, np.inf), sign
@@ -158,8 +169,8 @@ def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[n
     diverged = np.asarray((finished & ~np.isfinite(values)).any(axis=1))
     band = Band(*np.full((3, len(values)), np.nan))
     for i in np.flatnonzero(finished.any(axis=1) & ~diverged):
-        seen = values[i, finished[i]]
-        band.mean[i], band.low[i], band.high[i] = mean(seen), seen.min(), seen.max()
+        seeds = values[i, finished[i]]
+        band.mean[i], band.low[i], band.high[i] = mean(seeds), seeds.min(), seeds.max()
     return band, diverged
 
 
@@ -186,8 +197,9 @@ def over_rates(results: Mapping[str, SweepResult]) -> dict[str, SweepResult]:
     They can then be drawn and listed beside the others; `is_flat` tells them apart. If no result
     has rates, the rate is 1.
     """
-    swept = [r.learning_rates for r in results.values() if LEARNING_RATE in r.axes]
-    rates = np.unique(np.concatenate(swept)) if swept else np.ones(1)
+    rates = all_rates(results.values())
+    if not rates.size:
+        rates = np.ones(1)
     return {name: r if r.axes else _repeated(r, rates) for name, r in results.items()}
 
 
@@ -197,14 +209,11 @@ def is_flat(result: SweepResult) -> bool:
 
 
 def _repeated(result: SweepResult, rates: Array) -> SweepResult:
-    def repeat(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.repeat(array[None], len(rates), axis=0)
-
     return replace(
         result,
-        metrics={name: repeat(array) for name, array in result.metrics.items()},
+        metrics={name: np.stack([array] * len(rates)) for name, array in result.metrics.items()},
         axes={LEARNING_RATE: rates},
-        finished=repeat(result.finished),
+        finished=np.stack([result.finished] * len(rates)),
         errors={(i, *cell): e for cell, e in result.errors.items() for i in range(len(rates))},
         info=result.info | {"flat": True},
     )

@@ -13,14 +13,14 @@ from mu2_optax.sweep._analysis.metrics import (
     band_of_rates,
     band_of_steps,
     check_rates_alone,
+    implied_mode,
     in_words,
     is_flat,
     metric_mode,
     over_rates,
     spans_decades,
-    told_by,
 )
-from mu2_optax.sweep._analysis.styles import MARKERS, Style, in_order, styles
+from mu2_optax.sweep._analysis.styles import MARKERS, Style, numbered_styles, styles
 from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 _CROSS = {"ha": "center", "va": "center", "fontsize": 11, "fontweight": "bold"}
@@ -56,13 +56,13 @@ def plot_sweep(
       title: A title, or None.
       ylim: The limits of the vertical axis, or None to fit the data.
     """
-    labelled = over_rates(_check(results))
+    labelled = over_rates(_labelled(results))
     axes = _canvas(path, axes)
     better_low = metric_mode(metric, mode) == "min"
-    looks = _in_matplotlib(styles(labelled).values())
+    options = _line_options(styles(labelled).values())
     crosses: dict[float, list[str]] = {}  # the colours of what diverged at each rate
     rings = False
-    for style, result in zip(looks, labelled.values(), strict=True):
+    for style, result in zip(options, labelled.values(), strict=True):
         check_rates_alone(result, "plot_sweep needs sweeps")
         order = np.argsort(result.learning_rates)
         if (result.learning_rates == 0).any():
@@ -89,12 +89,12 @@ def plot_sweep(
     if rings:
         axes.plot([], [], "o", color="#555555", label="published default", **_RING)
     axes.set_xscale("log")
-    if better_low and spans_decades(_drawn(axes)):
-        axes.set_yscale("log")
+    if better_low:
+        _use_log_scale_if_wide(axes)
     if ylim is not None:
         axes.set_ylim(*ylim)
     for rate, colors in crosses.items():
-        _cross_side_by_side(axes, rate, colors, on_top=better_low)
+        _draw_crosses(axes, rate, colors, on_top=better_low)
     _finish(axes, "learning rate", metric, title, path, bool(crosses))
 
 
@@ -126,7 +126,7 @@ def plot_curves(
         What is better high, such as an accuracy, gets no logarithmic axis.
       title: A title, or None.
     """
-    labelled = _check(results)
+    labelled = _labelled(results)
     if learning_rate is not None:
         lines = {name: r.select(learning_rate=learning_rate) for name, r in labelled.items()}
     elif len(labelled) == 1:
@@ -141,46 +141,46 @@ def plot_curves(
     axes = _canvas(path, axes)
     cut = False
     heading = "learning rate" if learning_rate is None else None
-    looks = _in_matplotlib(in_order(len(lines)) if heading else styles(lines).values())
-    for style, (name, line) in zip(looks, lines.items(), strict=True):
+    options = _line_options(numbered_styles(len(lines)) if heading else styles(lines).values())
+    for style, (name, line) in zip(options, lines.items(), strict=True):
         if not line.metrics or not line.finished.any():  # nothing to draw yet, or ever
             continue
-        band, ends = band_of_steps(line, metric)
+        band, diverged = band_of_steps(line, metric)
         length, end = line.metric(metric).shape[-1], len(band.mean)
         if steps is not None and len(steps) != length:
             raise ValueError(
                 f"`steps` must have a number for each of the {length} values of {metric!r}, got "
                 f"{len(steps)}."
             )
-        cut |= ends
-        at = np.asarray(range(1, end + 1) if steps is None else steps[:end])
+        cut |= diverged
+        at = np.arange(1, end + 1) if steps is None else np.asarray(steps[:end])
         _draw(axes, at, band, name, style | {"marker": ""})
-        if ends and end:
+        if diverged and end:
             axes.plot(at[-1], _drawable(band.mean[-1]), "x", color=style["color"], markersize=8)
-    if (mode or told_by(metric)) != "max" and spans_decades(_drawn(axes)):
-        axes.set_yscale("log")
+    if (mode or implied_mode(metric)) != "max":
+        _use_log_scale_if_wide(axes)
     _finish(axes, "step", metric, title, path, cut, heading)
 
 
-def _check(results: Results) -> dict[str, SweepResult]:
+def _labelled(results: Results) -> dict[str, SweepResult]:
     labelled = by_label(results)
     if not labelled:
         raise ValueError("there is nothing to plot: `results` is empty.")
     return labelled
 
 
-def _in_matplotlib(looks: Iterable[Style]) -> list[dict[str, Any]]:
-    """The looks of a picture's lines in Matplotlib's words; the first line is in front."""
+def _line_options(looks: Iterable[Style]) -> list[dict[str, Any]]:
+    """The looks of a picture's lines as Matplotlib's options; the first line is in front."""
     return [
         {
-            "color": look.color,
-            "marker": MARKERS[look.marker][0],
-            "linestyle": (0, look.dash) if look.dash else "-",
+            "color": style.color,
+            "marker": MARKERS[style.marker][0],
+            "linestyle": (0, style.dash) if style.dash else "-",
             "markersize": 5,
             "linewidth": 1.6 if place else 2.2,
             "zorder": 20 - place,
         }
-        for place, look in enumerate(looks)
+        for place, style in enumerate(looks)
     ]
 
 
@@ -212,13 +212,13 @@ def _draw(axes: Any, at: Any, band: Band, label: str, style: dict[str, Any]) -> 
     axes.plot(at, middle, label=label, **style)
 
 
-def _cross_side_by_side(axes: Any, rate: float, colors: Sequence[str], *, on_top: bool) -> None:
-    """Draws a cross for each optimizer that diverged at a rate, at the edge of the picture."""
-    at, lift = ((rate, 1.0), -6) if on_top else ((rate, 0.0), 6)
-    system = (axes.get_xaxis_transform(), "offset points")
+def _draw_crosses(axes: Any, rate: float, colors: Sequence[str], *, on_top: bool) -> None:
+    """Draws crosses side by side at the edge of the picture."""
+    edge, lift = (1.0, -6) if on_top else (0.0, 6)
+    units = (axes.get_xaxis_transform(), "offset points")
     for place, color in enumerate(colors):
         shift = (place - (len(colors) - 1) / 2) * 7
-        axes.annotate("×", at, (shift, lift), *system, color=color, **_CROSS)
+        axes.annotate("×", (rate, edge), (shift, lift), *units, color=color, **_CROSS)
 
 
 def _drawable(values: Any) -> Any:
@@ -226,10 +226,9 @@ def _drawable(values: Any) -> Any:
     return np.clip(values, -1e300, 1e300)
 
 
-def _drawn(axes: Any) -> Any:
-    """The values of all lines."""
-    lines = [np.asarray(line.get_ydata(), np.float64) for line in axes.get_lines()]
-    return np.concatenate(lines) if lines else np.zeros(0)
+def _use_log_scale_if_wide(axes: Any) -> None:
+    if spans_decades([value for line in axes.get_lines() for value in line.get_ydata()]):
+        axes.set_yscale("log")
 
 
 def _finish(

@@ -48,14 +48,14 @@ COLORS = (
     ("#907d5e", "#ada052"),
     ("#8a0700", "#f94173"),
 )
-# The labels that have a colour of their own, each with the number of its dashes and marker. The
-# first of each group is solid.
+# The labels that have a colour of their own. The first of each group is solid.
 _GROUPS = (
     ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum"),
     ("adam",),
     ("mu2_auto", "mu2_auto_spectral", "adamw_cosine", "schedule_free_adamw", "prodigy", "muon"),
 )
-_KNOWN = {name: 6 * i + j for i, group in enumerate(_GROUPS) for j, name in enumerate(group)}
+_NUMBERS = {name: 6 * i + j for i, group in enumerate(_GROUPS) for j, name in enumerate(group)}
+_KNOWN = {name: (color, number) for color, (name, number) in enumerate(_NUMBERS.items())}
 DASHES: tuple[tuple[float, ...], ...] = (
     (),
     (4.0, 1.6),
@@ -91,21 +91,21 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     """
     found: dict[str, Style] = {}
     for label in labels:
-        color, number = _place(label)
-        own = [_style(color, number + i) for i in range(len(DASHES) * len(MARKERS))]
-        taken = [style for style in found.values() if style.color == own[0].color]
-        free = [style for style in own if style not in taken]
-        told_apart = (s for s in free if s.dash not in {other.dash for other in taken})
-        found[label] = next(told_apart, (free or own)[0])
+        color, number = _color_and_number(label)
+        possible = [_style(color, number + i) for i in range(len(DASHES) * len(MARKERS))]
+        taken = [style for style in found.values() if style.color == possible[0].color]
+        free = [style for style in possible if style not in taken]
+        other_dash = [style for style in free if style.dash not in {s.dash for s in taken}]
+        found[label] = (other_dash or free or possible)[0]
     return found
 
 
-def in_order(count: int) -> list[Style]:
+def numbered_styles(count: int) -> list[Style]:
     """Looks for lines that are not optimizers, such as those of learning rates."""
     return [_style(i % len(COLORS), i) for i in range(count)]
 
 
-def of_two_runs(labels: Sequence[str]) -> tuple[dict[str, Style], dict[str, Style]]:
+def styles_of_two_runs(labels: Sequence[str]) -> tuple[dict[str, Style], dict[str, Style]]:
     """The looks of a first and a second run of the same labels: solid, and dashed and hollow."""
     first = {label: replace(style, dash=()) for label, style in styles(labels).items()}
     second = {label: replace(s, dash=DASHES[1], hollow=True) for label, s in first.items()}
@@ -158,15 +158,12 @@ def style_sheet(looks: Iterable[Look]) -> str:
     return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"
 
 
-def _place(label: str) -> tuple[int, int]:
-    """The colour of a label, and where among dashes and markers to begin."""
+def _color_and_number(label: str) -> tuple[int, int]:
+    """The place of a label's colour, and the number of its preferred dashes and marker."""
     name = re.sub(r"[^a-z0-9]+", "_", label.lower().replace("μ²", "mu2")).strip("_")
-    if name in _KNOWN:
-        return list(_KNOWN).index(name), _KNOWN[name]
-    return crc32(label.encode()) % len(COLORS), crc32(label.encode()) // len(COLORS)
+    number, color = divmod(crc32(label.encode()), len(COLORS))
+    return _KNOWN.get(name, (color, number))
 
 
 def _style(color: int, number: int) -> Style:
-    """A colour with one of the pairs of dashes and marker."""
-    dash, marker = DASHES[number % len(DASHES)], number % len(MARKERS)
-    return Style(*COLORS[color], dash, marker)
+    return Style(*COLORS[color], DASHES[number % len(DASHES)], number % len(MARKERS))

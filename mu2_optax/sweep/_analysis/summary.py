@@ -1,6 +1,6 @@
 """What a table of sweeps says: a row per result, the measures, and which row is flattest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +17,16 @@ from mu2_optax.sweep._analysis.measures import (
 from mu2_optax.sweep._analysis.metrics import (
     Array,
     Mode,
+    all_rates,
     band_of_rates,
     initial_loss,
     is_flat,
+    loss_sign,
     over_rates,
 )
 from mu2_optax.sweep._results.result import SweepResult
 
-_NEAR = 0.05  # what is near the best, as a share of the way from the start
+_NEAR = 0.05  # the default tolerance, as a share of the way from the start to the best
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,42 +36,36 @@ class Row:
     Attributes:
       means: The mean over the finished seeds at each rate of the table; NaN or Inf if one diverged,
         NaN if none has finished.
+      texts: The means as text; ``err`` where a seed failed, ``@27`` if `halving` stopped the rate
+        after 27 steps, empty where this result was not swept.
       finished: At which rates of the table every seed has finished.
-      failed: At which rates of the table a seed failed.
       stopped: After how many steps `halving` stopped each rate of the table; 0 if it did not.
-      there: Which rates of the table this result was swept over.
       flat: Whether there was no learning rate to choose; its values are then the same everywhere,
         and it has no measures.
       untouched: The index, among the table's rates, of the rate that was published as the default;
         None if there is none. If ``flat``, any index.
       tuned: The index of the best rate among those of the table; None if no mean is finite.
       plateau: The plateau near the table's best; None while cells are missing, or if a rate is 0.
-      stable: The rates near the row's own best; None likewise.
+      stability: The rates near the row's own best; None likewise.
       sensitivity: The mean loss above the row's own best; None likewise, or if the metric before
         training is not known.
     """
 
     means: Array
+    texts: list[str]
     finished: npt.NDArray[np.bool_]
-    failed: npt.NDArray[np.bool_]
     stopped: npt.NDArray[np.int64]
-    there: npt.NDArray[np.bool_]
     flat: bool
     untouched: int | None
     tuned: int | None
     plateau: PlateauWidth | None
-    stable: StabilityRange | None
+    stability: StabilityRange | None
     sensitivity: LearningRateSensitivity | None
 
-    def texts(self) -> list[str]:
-        """The means as text; ``err`` where a seed failed, ``@27`` if stopped after 27 steps."""
-        numbers = map(number_text, self.means.tolist(), self.finished.tolist())
-        return [
-            "err" if failed else f"@{stopped}" if stopped else text if there else ""
-            for text, failed, stopped, there in zip(
-                numbers, self.failed, self.stopped, self.there, strict=True
-            )
-        ]
+    @property
+    def best(self) -> float:
+        """The best mean; NaN if none is finite."""
+        return np.nan if self.tuned is None else float(self.means[self.tuned])
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,25 +93,25 @@ class Summary:
     widest: tuple[str, ...]
 
     @property
-    def reach(self) -> str:
-        """The tolerance as text."""
-        return rate_text(float(f"{self.tolerance:.2g}"))
+    def has_sensitivity(self) -> bool:
+        """Whether the sensitivity of any row is known."""
+        return any(row.sensitivity for row in self.rows.values())
+
+    def within(self, best: str) -> str:
+        """How far a plateau goes, in words: ``within 0.02 of`` what ``best`` names."""
+        rule = f" ({self.rule})" if self.rule else ""
+        return f"within {self.tolerance_text} of {best}{rule}"
 
     @property
-    def sign(self) -> float:
-        """What turns the metric's values into losses."""
-        return 1.0 if self.mode == "min" else -1.0
+    def tolerance_text(self) -> str:
+        """The tolerance as text."""
+        return rate_text(float(f"{self.tolerance:.2g}"))
 
     @property
     def best_rates(self) -> dict[str, float]:
         """The rate with the best mean, for each row that has one."""
         tuned = {label: row.tuned for label, row in self.rows.items()}
         return {label: float(self.rates[i]) for label, i in tuned.items() if i is not None}
-
-    @property
-    def measured(self) -> bool:
-        """Whether any row is complete, and so has measures."""
-        return any(row.plateau is not None for row in self.rows.values())
 
 
 def summarize(
@@ -132,36 +128,42 @@ def summarize(
     `lr_sensitivity`) to the best, or of the best where that is not known.
     """
     results = over_rates(results)
-    rates = np.unique(np.concatenate([result.learning_rates for result in results.values()]))
-    means = {label: band_of_rates(result, metric)[0].mean for label, result in results.items()}
-    finite = np.concatenate([m[np.isfinite(m)] for m in means.values()])
-    best = float(finite.min() if mode == "min" else finite.max()) if finite.size else np.nan
+    rates, sign = all_rates(results.values()), loss_sign(mode)
+    bands = {label: band_of_rates(result, metric)[0] for label, result in results.items()}
+    finite = np.concatenate([band.mean[np.isfinite(band.mean)] for band in bands.values()])
+    best = float(sign * (sign * finite).min()) if finite.size else np.nan
     rule = ""
     if tolerance is None:
-        tolerance, rule = _tolerance(results, metric, mode, initial, best)
+        starts = [_start(result, metric, initial) for result in results.values()]
+        tolerance, rule = _tolerance([s for s in starts if s is not None], mode, best)
     rows = {}
     for label, result in results.items():
-        plateau = stable = sensitivity = None
-        flat = is_flat(result)
-        complete = result.finished.all() and np.isfinite(best) and (result.learning_rates > 0).all()
-        if complete and not flat:
-            plateau = plateau_width(result, metric, tolerance, best=best, mode=mode)
-            stable = stability_range(result, metric, optimum=_optimum(mode, best), mode=mode)
-            if _start(result, metric, initial) is not None and np.isfinite(means[label]).any():
-                sensitivity = lr_sensitivity(result, metric, initial, mode=mode)
-        at = np.searchsorted(rates, result.learning_rates)
-        everywhere = np.full(len(rates), np.nan)
-        finished, failed, there = np.zeros((3, len(rates)), bool)
-        everywhere[at], finished[at], there[at] = means[label], result.finished.all(axis=1), True
-        failed[at] = result.failed().any(axis=1)
+        own = np.searchsorted(rates, result.learning_rates)
+        means, finished = np.full(len(rates), np.nan), np.zeros(len(rates), bool)
+        means[own], finished[own] = bands[label].mean, result.finished.all(axis=1)
         stopped = np.zeros(len(rates), int)
         for rate, steps in result.info.get("halving", {}).get("stopped", []):
             stopped[rates == rate] = steps
-        untouched = 0 if flat else _place(rates, result.info.get("untouched"))
+        texts = [""] * len(rates)
+        for i, failed in zip(own, result.failed(), strict=True):
+            text = f"@{stopped[i]}" if stopped[i] else number_text(means[i], finished[i])
+            texts[i] = "err" if failed.any() else text
+        flat = is_flat(result)
+        default = np.flatnonzero(rates == result.info.get("untouched")).tolist()
+        untouched = 0 if flat else next(iter(default), None)
+        losses = np.where(np.isfinite(means), sign * means, np.inf)
+        tuned = int(losses.argmin()) if np.isfinite(losses).any() else None
+        plateau = stability = sensitivity = None
+        complete = result.finished.all() and np.isfinite(best) and (result.learning_rates > 0).all()
+        if complete and not flat:
+            plateau = plateau_width(result, metric, tolerance, best=best, mode=mode)
+            optimum = min(best, 0.0) if mode == "min" else max(best, 1.0)
+            stability = stability_range(result, metric, optimum=optimum, mode=mode)
+            if tuned is not None and _start(result, metric, initial) is not None:
+                sensitivity = lr_sensitivity(result, metric, initial, mode=mode)
         rows[label] = Row(
-            everywhere, finished, failed, stopped, there, flat, untouched, _best(everywhere, mode),
-            plateau, stable, sensitivity,
-        )  # fmt: skip
+            means, texts, finished, stopped, flat, untouched, tuned, plateau, stability, sensitivity
+        )
     widths = {label: round(row.plateau.value, 6) for label, row in rows.items() if row.plateau}
     top = max(widths.values(), default=0.0)
     widest = tuple(label for label, width in widths.items() if width == top > 0)
@@ -197,21 +199,13 @@ def rate_text(rate: float) -> str:
     return short if "e" in plain or len(plain) > max(4, len(short)) else plain
 
 
-def _tolerance(
-    results: Mapping[str, SweepResult],
-    metric: str,
-    mode: Mode,
-    initial: float | str | None,
-    best: float,
-) -> tuple[float, str]:
-    """How far a plateau goes if the caller has not said so, and by which rule."""
+def _tolerance(starts: Sequence[float], mode: Mode, best: float) -> tuple[float, str]:
+    """The default tolerance, and where it comes from; ``starts`` is the metric before training."""
     if mode == "max" and 0 <= best <= 1:  # an accuracy
         return 0.02, ""
-    starts = [_start(result, metric, initial) for result in results.values()]
-    known = [start for start in starts if start is not None]
-    if not known or not np.isfinite(best):
+    if not starts or not np.isfinite(best):
         return _NEAR * abs(np.nan_to_num(best)), f"{_NEAR * 100:.0f} % of it"
-    way = float(np.median(known)) - best if mode == "min" else best - float(np.median(known))
+    way = loss_sign(mode) * (float(np.median(starts)) - best)
     return _NEAR * max(way, 0.0), f"{_NEAR * 100:.0f} % of the way from before training"
 
 
@@ -221,22 +215,3 @@ def _start(result: SweepResult, metric: str, initial: float | str | None) -> flo
         return initial_loss(result, metric, initial)
     except ValueError:
         return None
-
-
-def _optimum(mode: Mode, best: float) -> float | None:
-    """The measure's own default, unless the metric goes beyond it."""
-    if mode == "min":
-        return None if best >= 0 else best
-    return None if best <= 1 else best
-
-
-def _best(means: Array, mode: Mode) -> int | None:
-    """The index of the best mean; None if none is finite."""
-    losses = np.where(np.isfinite(means), means if mode == "min" else -means, np.inf)
-    return int(losses.argmin()) if np.isfinite(losses).any() else None
-
-
-def _place(rates: Array, rate: float | None) -> int | None:
-    """The index of a rate among those of the table."""
-    found = np.flatnonzero(rates == rate)
-    return int(found[0]) if found.size else None

@@ -3,9 +3,14 @@
 from collections.abc import Iterable, Mapping
 from html import escape
 
-import numpy as np
-
-from mu2_optax.sweep._analysis.metrics import Mode, as_heading, in_words, is_flat, told_by
+from mu2_optax.sweep._analysis.metrics import (
+    Mode,
+    all_rates,
+    as_heading,
+    implied_mode,
+    in_words,
+    is_flat,
+)
 from mu2_optax.sweep._analysis.styles import Looks
 from mu2_optax.sweep._analysis.summary import Summary, rate_text
 from mu2_optax.sweep._report.charts import curve_charts, rate_charts
@@ -17,10 +22,10 @@ _NEAR = 3.0  # the chart of the best part reaches this many times as far as the 
 def main_figure(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) -> str:
     """The metric of the page against the learning rate, and what is near its best."""
     near = summary.best, _NEAR * summary.tolerance
-    return rates_figure(results, looks, summary.metric, summary.mode, near)
+    return _rates_figure(results, looks, summary.metric, summary.mode, near)
 
 
-def rates_figure(
+def _rates_figure(
     results: Mapping[str, SweepResult],
     looks: Looks,
     metric: str,
@@ -44,20 +49,16 @@ def rates_figure(
 
 
 def curves(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) -> Iterable[str]:
-    """A figure for each metric with a value per step."""
+    """A figure for each metric that is a curve, of the results that have it."""
     for name in _metrics(results):
-        having = {
+        curved = {
             label: result
             for label, result in results.items()
             if name in result.metrics and result.dims(name)[len(result.shape) :] == ("step",)
         }
-        if having:
-            way = summary.mode if name == summary.metric else told_by(name) or "min"
-            own = {label: rate for label, rate in summary.best_rates.items() if label in having}
-            which = f"its best by {escape(in_words(summary.metric))}"
-            figure = _curves_figure(having, looks, name, way, own, which)
-            title = as_heading(name.removesuffix("_curve"))
-            yield f"<h2>{escape(title)} over steps</h2>{figure}"
+        if curved:
+            title = escape(as_heading(name.removesuffix("_curve")))
+            yield f"<h2>{title} over steps</h2>{_curves_figure(curved, looks, name, summary)}"
 
 
 def other_metrics(results: Mapping[str, SweepResult], looks: Looks, metric: str) -> str:
@@ -65,55 +66,51 @@ def other_metrics(results: Mapping[str, SweepResult], looks: Looks, metric: str)
     parts = ""
     names = _metrics(results)
     for name in names:
-        if name == metric or any(r.metrics and name not in r.metrics for r in results.values()):
-            continue
-        if (
-            name.endswith("_curve") and name.removesuffix("_curve") in names
-        ):  # the curve ends with the value that is shown
-            continue
-        figure = rates_figure(results, looks, name, told_by(name) or "min")
-        parts += f"<details><summary>{escape(as_heading(name))}</summary>{figure}</details>"
+        everywhere = all(name in result.metrics for result in results.values() if result.metrics)
+        final = name.removesuffix("_curve")  # a curve ends with this value, which is shown instead
+        if name != metric and everywhere and (final == name or final not in names):
+            figure = _rates_figure(results, looks, name, implied_mode(name) or "min")
+            parts += f"<details><summary>{escape(as_heading(name))}</summary>{figure}</details>"
     return f"<h2>Other metrics</h2>{parts}" if parts else ""
 
 
 def _curves_figure(
-    having: Mapping[str, SweepResult],
-    looks: Looks,
-    metric: str,
-    mode: Mode,
-    best: Mapping[str, float],
-    which: str,
+    results: Mapping[str, SweepResult], looks: Looks, metric: str, summary: Summary
 ) -> str:
     """The curves of each result at its best rate, or at any other: the reader's choice."""
-    choices = {f"each optimizer at {which}": best} if best else {}
-    for rate in np.unique(np.concatenate([r.learning_rates for r in having.values()])).tolist():
-        run = {
+    mode = summary.mode if metric == summary.metric else implied_mode(metric) or "min"
+    best = {label: rate for label, rate in summary.best_rates.items() if label in results}
+    choices = {}
+    if best:
+        choices[f"each optimizer at its best by {escape(in_words(summary.metric))}"] = best
+    for rate in all_rates(results.values()).tolist():
+        finished = {
             label: rate
-            for label, result in having.items()
+            for label, result in results.items()
             if result.finished[result.learning_rates == rate].any()
         }
-        if run:
-            choices[f"{rate:g}"] = run
-    plots = ""
+        if finished:
+            choices[f"{rate:g}"] = finished
+    plots = options = ""
     for i, (text, rates) in enumerate(choices.items()):
-        charts = curve_charts(having, looks, rates, metric, mode, zoomed=rates is best)
+        charts = curve_charts(results, looks, rates, metric, mode, zoomed=rates is best)
         shown = "" if i else " shown"
         plots += (
             f'<div class="switched{shown}" data-choice="{i}"><p class="printed">Learning rate: '
             f"{text}</p>{_plots(charts, metric)}</div>"
         )
-    options = "".join(f'<option value="{i}">{text}</option>' for i, text in enumerate(choices))
+        options += f'<option value="{i}">{text}</option>'
     select = f'<label>Learning rate: <select autocomplete="off">{options}</select></label>'
     at = ", ".join(
         f"{escape(label)} {rate_text(rate)}"
         for label, rate in best.items()
-        if not is_flat(having[label])
+        if not is_flat(results[label])
     )
     caption = (
         "Means over seeds, with a band from the lowest to the highest; × where a seed diverged and "
         f"the line ends.{f' Best rates: {at}.' if at else ''}"
     )
-    return _figure(having, looks, plots, metric, caption, f'<p class="choice">{select}</p>')
+    return _figure(results, looks, plots, metric, caption, f'<p class="choice">{select}</p>')
 
 
 def _figure(

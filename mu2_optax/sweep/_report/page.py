@@ -1,6 +1,6 @@
 """The page: what is on it, and the document around it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
 from math import isfinite
@@ -21,7 +21,7 @@ from mu2_optax.sweep._report.tables import (
     count,
     divergence,
     history,
-    meanings,
+    measure_definitions,
     run_facts,
     table,
 )
@@ -68,29 +68,29 @@ def write_report(
       >>> result = sweep(train, [0.1, 1.0, 10.0], seeds=2, progress=False)
       >>> write_report(result, "loss", "report.html")  # doctest: +SKIP
     """
-    if Path(path).suffix != ".html":
-        raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
-    labelled = checked(results)
+    given = by_label(results)
+    labelled = checked(given, path)
     summary = summarize(labelled, metric, metric_mode(metric, mode), initial, tolerance)
     looks = make_looks(styles(labelled))
-    name = title or "Sweep"
-    body = [
-        _header(by_label(results), summary, name),
+    parts = [
         main_figure(labelled, looks, summary),
         best_settings(labelled, looks, summary),
         table(labelled, looks, summary),
-        meanings(summary),
+        measure_definitions(summary),
         *curves(labelled, looks, summary),
         other_metrics(labelled, looks, metric),
         divergence(labelled),
         history(labelled, command),
     ]
-    write_atomically(path, document(name, "\n".join(part for part in body if part), looks))
+    facts = [_counts(given, summary)]
+    write_page(path, title or "Sweep", facts, _headline(summary), parts, looks)
 
 
-def checked(results: Results) -> dict[str, SweepResult]:
-    """The results by label, if a page can be made of them."""
-    labelled = over_rates(by_label(results))
+def checked(results: Mapping[str, SweepResult], path: str | Path) -> dict[str, SweepResult]:
+    """The results by label, ready for a page; an error if no page can be made of them there."""
+    if Path(path).suffix != ".html":
+        raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
+    labelled = over_rates(results)
     if not labelled:
         raise ValueError("there is nothing to report: `results` is empty.")
     for result in labelled.values():
@@ -102,13 +102,23 @@ def checked(results: Results) -> dict[str, SweepResult]:
     return labelled
 
 
-def document(title: str, body: str, looks: Looks) -> str:
-    """The page around a body: one file that needs no other, and loads nothing from anywhere."""
+def write_page(
+    path: str | Path,
+    title: str,
+    facts: Iterable[str],
+    headline: str,
+    parts: Iterable[str],
+    looks: Looks,
+) -> None:
+    """Writes a page as one file that needs no other, and loads nothing."""
     here = files(__package__)
     style = (here / "page.css").read_text("utf-8") + style_sheet(looks.values())
     script = (here / "page.js").read_text("utf-8")
+    lines = "".join(f'<p class="facts">{fact}</p>' for fact in facts)
+    header = f'<header><h1>{escape(title)}</h1>{lines}<p class="headline">{headline}</p></header>'
+    body = "\n".join(part for part in (header, *parts) if part)
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    return f"""<!doctype html>
+    page = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -123,9 +133,11 @@ def document(title: str, body: str, looks: Looks) -> str:
 </body>
 </html>
 """
+    write_atomically(path, page)
 
 
-def _header(results: Mapping[str, SweepResult], summary: Summary, title: str) -> str:
+def _counts(results: Mapping[str, SweepResult], summary: Summary) -> str:
+    """How much was swept, how much of it failed, and when."""
     finished = sum(int(result.finished.sum()) for result in results.values())
     total = sum(result.finished.size for result in results.values())
     failed = sum(int(result.failed().sum()) for result in results.values())
@@ -140,29 +152,26 @@ def _header(results: Mapping[str, SweepResult], summary: Summary, title: str) ->
         *([f"{failed} failed"] if failed else []),
         *filter(None, [run_facts(results.values()).get("date")]),
     ]
-    return (
-        f'<header><h1>{escape(title)}</h1><p class="facts">{" · ".join(facts)}</p>'
-        f'<p class="headline">{_headline(summary)}</p></header>'
-    )
+    return " · ".join(facts)
 
 
 def _headline(summary: Summary) -> str:
-    """What the table says, in a sentence."""
+    """What the table says, in a sentence or two."""
     name = escape(in_words(summary.metric))
-    told = [
+    flat = [
         f"<b>{escape(label)}</b>, which has no learning rate, reaches a {name} of "
         f"{number_text(float(row.means[0]))}. "
         for label, row in summary.rows.items()
         if row.flat and isfinite(row.means[0])
     ]
-    return "".join(told) + _plateaus(name, summary)
+    return "".join(flat) + _plateaus(name, summary)
 
 
 def _plateaus(name: str, summary: Summary) -> str:
     """How far off the learning rate may be."""
-    if not summary.measured:
+    if not any(row.plateau for row in summary.rows.values()):
         return f"No measures of {name}: they need every cell finished, and rates above 0."
-    reach = f"within {summary.reach} of the best {name}, {number_text(summary.best)}"
+    reach = f"within {summary.tolerance_text} of the best {name}, {number_text(summary.best)}"
     if not summary.widest:
         return f"No two neighbouring learning rates are {reach}: the learning rate decides."
     *others, last = (

@@ -8,18 +8,26 @@ which browsers show by themselves.
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from math import ceil, floor, isfinite, log10
+from typing import NamedTuple
 
 from mu2_optax.sweep._analysis.metrics import Array
 from mu2_optax.sweep._analysis.styles import Look
 
-Point = tuple[float, float]
 _TINY = 1e-300  # no logarithmic axis goes below it, or above its inverse
 _HUGE = sys.float_info.max
 _RING = "M-7 0a7 7 0 1 1 14 0a7 7 0 1 1-14 0z"
+
+
+class Mark(NamedTuple):
+    """A point of a chart with a tooltip."""
+
+    x: float
+    y: float
+    tooltip: str
 
 
 @dataclass(frozen=True)
@@ -29,20 +37,30 @@ class Line:
     Attributes:
       label: Its name.
       look: Its look.
-      mean: The line, in pieces: where a point is missing, a new piece begins.
-      band: For each piece, the points along the lower edge and back along the upper one.
-      dots: Single values, each with what it stands for.
-      crosses: Where along the first axis there is no value, each with why.
-      rings: Points of the line that stand out, each with what it stands for.
+      pieces: The points (x, mean, low, high) of the line and its band; where a point is missing, a
+        new piece begins.
+      dots: Single values.
+      crosses: Where along the first axis there is no value, each with its tooltip.
+      rings: Points of the line that stand out.
     """
 
     label: str
     look: Look
-    mean: Sequence[Sequence[Point]]
-    band: Sequence[Sequence[Point]] = ()
-    dots: Sequence[tuple[Point, str]] = ()
-    crosses: Sequence[tuple[float, str]] = ()
-    rings: Sequence[tuple[Point, str]] = ()
+    pieces: Sequence[Sequence[tuple[float, ...]]]
+    dots: Sequence[Mark]
+    crosses: Sequence[tuple[float, str]]
+    rings: Sequence[Mark] = ()
+
+
+def tick_text(value: float) -> str:
+    """A number beside a tick, in few characters.
+
+    Examples:
+      >>> tick_text(0.25), tick_text(1e-7)
+      ('0.25', '1e-7')
+    """
+    mantissa, e, exponent = f"{value:g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if e else mantissa
 
 
 @dataclass(frozen=True)
@@ -50,6 +68,7 @@ class Axis:
     """A scale, linear or logarithmic, from 0 % to 100 %.
 
     Attributes:
+      name: What it shows.
       low: The value at 0 %.
       high: The value at 100 %.
       log: Whether it is logarithmic.
@@ -57,11 +76,12 @@ class Axis:
       ticks: Where ticks are; round numbers if empty.
     """
 
+    name: str
     low: float
     high: float
     log: bool = False
-    text: Callable[[float], str] = "{:g}".format
-    ticks: Sequence[float] = field(default=())
+    text: Callable[[float], str] = tick_text
+    ticks: Sequence[float] = ()
 
     def __call__(self, value: float) -> float:
         """Where a value is, in percent."""
@@ -76,32 +96,23 @@ class Axis:
 
 
 def fitted_axis(
+    name: str,
     values: Array,
     *,
     log: bool,
     pad: float,
-    text: Callable[[float], str],
+    text: Callable[[float], str] = tick_text,
     ticks: Sequence[float] = (),
 ) -> Axis:
     """A scale around the values, with a margin of ``pad`` times what they span."""
     low, high = float(values.min()), float(values.max())
     if log:
-        margin = pad * ((log10(high) - log10(low)) or 1.0)
-        low, high = max(low / 10**margin, _TINY), min(high * 10**margin, 1 / _TINY)
-        return Axis(low, high, True, text, ticks)
-    margin = pad * (min(high - low, _HUGE) or abs(low) or 1.0)
-    return Axis(max(low - margin, -_HUGE), min(high + margin, _HUGE), False, text, ticks)
-
-
-def tick_text(value: float) -> str:
-    """A number beside a tick, in few characters.
-
-    Examples:
-      >>> tick_text(0.25), tick_text(1e-7)
-      ('0.25', '1e-7')
-    """
-    mantissa, e, exponent = f"{value:g}".partition("e")
-    return f"{mantissa}e{int(exponent)}" if e else mantissa
+        factor = 10 ** (pad * ((log10(high) - log10(low)) or 1.0))
+        low, high = max(low / factor, _TINY), min(high * factor, 1 / _TINY)
+    else:
+        margin = pad * (min(high - low, _HUGE) or abs(low) or 1.0)
+        low, high = max(low - margin, -_HUGE), min(high + margin, _HUGE)
+    return Axis(name, low, high, log, text, ticks)
 
 
 def round_numbers(low: float, high: float) -> list[float]:
@@ -137,41 +148,39 @@ def decades(low: float, high: float) -> list[float]:
 
 
 def chart(
-    lines: Sequence[Line],
-    x: Axis,
-    y: Axis,
-    xlabel: str,
-    ylabel: str,
-    *,
-    crosses_on_top: bool,
-    cut: bool = False,
+    lines: Sequence[Line], x: Axis, y: Axis, *, crosses_on_top: bool, cut: bool = False
 ) -> str:
     """A chart as an ``<svg>`` element; of the lines, the first is in front.
 
     If ``cut``, what lies beyond the vertical scale is cut off, and so are the crosses.
     """
-    shown = lines[::-1]
     if cut:
-        shown = [
+        lines = [
             replace(
                 line,
+                dots=[dot for dot in line.dots if y.low <= dot.y <= y.high],
                 crosses=(),
-                dots=[dot for dot in line.dots if y.low <= dot[0][1] <= y.high],
-                rings=[ring for ring in line.rings if y.low <= ring[0][1] <= y.high],
+                rings=[ring for ring in line.rings if y.low <= ring.y <= y.high],
             )
-            for line in shown
+            for line in lines
         ]
-        lines = shown[::-1]
+    sharing: dict[float, list[str]] = {}  # the labels of the lines with a cross at the same place
+    for line in lines:
+        for at, _ in line.crosses:
+            sharing.setdefault(at, []).append(line.label)
     edge = "hidden" if cut else "visible"
-    drawn = "".join(_stretched(line, x, y) for line in shown)
-    crosses = _crosses(lines, x, 0.0 if crosses_on_top else 100.0)
-    dots = "".join(_group(line, _dots(line, x, y) + crosses[line.label]) for line in shown)
+    shown = lines[::-1]
+    drawn = "".join(_group(line, _stretched(line, x, y)) for line in shown)
+    marks = "".join(
+        _group(line, _dots(line, x, y) + _crosses(line, x, sharing, on_top=crosses_on_top))
+        for line in shown
+    )
     return (
-        f'<svg class="chart" role="group" tabindex="0" aria-label="{escape(ylabel)} against '
-        f'{escape(xlabel)}; arrow keys go from value to value">'
+        f'<svg class="chart" role="group" tabindex="0" aria-label="{escape(y.name)} against '
+        f'{escape(x.name)}; arrow keys go from value to value">'
         f'{_grid(x, y)}<svg viewBox="0 0 100 100" preserveAspectRatio="none" width="100%" '
-        f'height="100%" overflow="{edge}" aria-hidden="true">{drawn}</svg>{dots}'
-        f'<text class="name" x="50%" y="100%" dy="38">{escape(xlabel)}</text></svg>'
+        f'height="100%" overflow="{edge}" aria-hidden="true">{drawn}</svg>{marks}'
+        f'<text class="name" x="50%" y="100%" dy="38">{escape(x.name)}</text></svg>'
     )
 
 
@@ -182,60 +191,56 @@ def _group(line: Line, inside: str) -> str:
 def _stretched(line: Line, x: Axis, y: Axis) -> str:
     """The band and the line, in the coordinates of the stretched drawing."""
 
-    def places(points: Sequence[Point]) -> str:
-        return " ".join(f"{x(a):.2f},{100 - _near(y(b)):.2f}" for a, b in points)
+    def points(places: Iterable[tuple[float, float]]) -> str:
+        # Far outside, but not farther than a browser can be asked to draw.
+        return " ".join(f"{x(a):.2f},{100 - max(-1e6, min(y(b), 1e6)):.2f}" for a, b in places)
 
-    band = "".join(f'<polygon points="{places(edge)}"/>' for edge in line.band if len(edge) > 2)
-    mean = "".join(f'<polyline points="{places(part)}"/>' for part in line.mean if len(part) > 1)
-    return _group(line, band + mean)
-
-
-def _near(height: float) -> float:
-    """A height in percent, or as far outside as a browser can be asked to draw."""
-    return max(-1e6, min(height, 1e6))
+    bands = means = ""
+    for piece in line.pieces:
+        if len(piece) > 1:
+            lower = [(at, low) for at, _, low, _ in piece]
+            upper = [(at, high) for at, _, _, high in piece]
+            bands += f'<polygon points="{points(lower + upper[::-1])}"/>'
+            means += f'<polyline points="{points((at, mean) for at, mean, _, _ in piece)}"/>'
+    return bands + means
 
 
 def _dots(line: Line, x: Axis, y: Axis) -> str:
-    marked = [("dot", line.look.marker, dot) for dot in line.dots]
-    marked += [("ring", _RING, ring) for ring in line.rings]
+    marks = [("dot", line.look.marker, dot) for dot in line.dots]
+    marks += [("ring", _RING, ring) for ring in line.rings]
     return "".join(
-        f'<svg class="at" x="{x(a):.2f}%" y="{100 - y(b):.2f}%"><path class="{kind}" '
-        f'd="{path}"><title>{escape(text)}</title></path></svg>'
-        for kind, path, ((a, b), text) in marked
-        if isfinite(b)
+        f'<svg class="at" x="{x(mark.x):.2f}%" y="{100 - y(mark.y):.2f}%"><path class="{kind}" '
+        f'd="{path}"><title>{escape(mark.tooltip)}</title></path></svg>'
+        for kind, path, mark in marks
+        if isfinite(mark.y)
     )
 
 
-def _crosses(lines: Sequence[Line], x: Axis, edge: float) -> dict[str, str]:
-    """The crosses of each line; side by side where several lines have one at the same place."""
-    together: dict[float, list[str]] = {}
-    for line in lines:
-        for at, _ in line.crosses:
-            together.setdefault(at, []).append(line.label)
-    drawn = {}
-    for line in lines:
-        drawn[line.label] = ""
-        for at, text in line.crosses:
-            there = together[at]
-            shift = 8 * (there.index(line.label) - (len(there) - 1) / 2)
-            drawn[line.label] += (
-                f'<text class="cross" x="{x(at):.2f}%" y="{edge:g}%" dx="{shift:g}" '
-                f'dy="{12 if edge == 0 else -4}">×<title>{escape(text)}</title></text>'
-            )
+def _crosses(line: Line, x: Axis, sharing: Mapping[float, list[str]], *, on_top: bool) -> str:
+    """The crosses of a line, beside those of the lines that share their places."""
+    drawn = ""
+    y, dy = (0, 12) if on_top else (100, -4)
+    for at, tooltip in line.crosses:
+        labels = sharing[at]
+        shift = 8 * (labels.index(line.label) - (len(labels) - 1) / 2)
+        drawn += (
+            f'<text class="cross" x="{x(at):.2f}%" y="{y}%" dx="{shift:g}" dy="{dy}">'
+            f"×<title>{escape(tooltip)}</title></text>"
+        )
     return drawn
 
 
 def _grid(x: Axis, y: Axis) -> str:
     """Lines and texts of the ticks; those too close to another on a phone or paper are marked."""
     parts = []
-    taken = taken_if_narrow = -100.0
+    last = last_if_narrow = -100.0
     for tick in x.marks():
         at = x(tick)
-        if at - taken < 4.5:
+        if at - last < 4.5:
             continue
-        taken, narrow = at, at - taken_if_narrow >= 11.0
-        taken_if_narrow = at if narrow else taken_if_narrow
-        kind = "tick" if narrow else "tick wide"
+        last, kind = at, "tick wide"
+        if at - last_if_narrow >= 11.0:
+            last_if_narrow, kind = at, "tick"
         parts.append(
             f'<line x1="{at:.2f}%" x2="{at:.2f}%" y1="0" y2="100%"/>'
             f'<text class="{kind} x" x="{at:.2f}%" y="100%" dy="18">{escape(x.text(tick))}</text>'

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from sweep.conftest import environment
 
-from mu2_optax.sweep._analysis.styles import COLORS, DASHES, MARKERS, in_order, of_two_runs, styles
+from mu2_optax.sweep._analysis.styles import (
+    COLORS,
+    DASHES,
+    MARKERS,
+    numbered_styles,
+    styles,
+    styles_of_two_runs,
+)
 from mu2_optax.sweep._command.optimizers import OPTIMIZERS
 
 GROUNDS = ("#ffffff", "#14161c")  # of the page, light and dark
@@ -74,13 +81,13 @@ def test_lines_of_one_colour_differ_by_dashes_and_then_by_markers():
 
 
 def test_two_runs_share_colours_and_markers_and_differ_by_dashes():
-    first, second = of_two_runs(["sgd", "adam"])
+    first, second = styles_of_two_runs(["sgd", "adam"])
     for label in first:
         assert first[label].color == second[label].color
         assert first[label].marker == second[label].marker
         assert first[label].dash != second[label].dash
         assert (first[label].hollow, second[label].hollow) == (False, True)
-    assert len(set(in_order(40))) == 40
+    assert len(set(numbered_styles(40))) == 40
 
 
 @pytest.mark.slow

@@ -120,6 +120,12 @@ def test_a_table_of_rows_with_nothing_to_choose_has_no_rates():
     ]
 
 
+def test_a_result_without_a_label_leaves_the_header_as_it_is():
+    lines = text_table({"": result("", [0.5, 0.6])}, "accuracy", "max").splitlines()
+    assert lines[1].split() == ["tuned", "1e-4", "1e-3", "plateau"]
+    assert lines[2].split() == [".600", "at", "1e-3", ".500", ".600", "0.0"]
+
+
 def test_a_rate_that_another_row_has_leaves_a_gap():
     short = result("short", [0.5, 0.6])
     lines = text_table({"a": result("a", [0.5, 0.6, 0.7]), "short": short}, "accuracy", "max")

@@ -20,10 +20,10 @@ def report(tmp_path, of=None, metric="test_accuracy", **options):
 def test_every_finite_cell_is_a_dot_that_says_its_rate_seed_and_value(tmp_path):
     text = report(tmp_path)
     first = text[: text.index('<div class="plot zoom">')]
-    told = re.findall(r'<path class="dot"[^>]*><title>([^<]*)</title>', first)
-    assert len(told) == 5 * 3 + 3 * 3
-    assert "flat\nlearning rate 0.1, seed 7\ntest accuracy 0.92" in told
-    assert "steep\nlearning rate 1, seed 0\ntest accuracy 0.91" in told
+    tooltips = re.findall(r'<path class="dot"[^>]*><title>([^<]*)</title>', first)
+    assert len(tooltips) == 5 * 3 + 3 * 3
+    assert "flat\nlearning rate 0.1, seed 7\ntest accuracy 0.92" in tooltips
+    assert "steep\nlearning rate 1, seed 0\ntest accuracy 0.91" in tooltips
     crosses = re.findall(r"×<title>([^<]*)</title>", first)
     assert crosses == [
         f"steep\nlearning rate {rate}, 3 of 3 seeds\ntest accuracy not finite: diverged"
@@ -87,10 +87,10 @@ def test_what_lies_on_each_other_near_the_best_is_drawn_again_enlarged(tmp_path)
     text = report(tmp_path, results() | {"c": low})
     figure = text[: text.index("</figure>")]
     (zoom,) = re.findall(r'<div class="plot zoom">.*?</div>', figure, re.DOTALL)
-    told = re.findall(r'<path class="dot"[^>]*><title>([^\n]*)', zoom)
-    assert told.count("flat") == 4 * 3  # three times 0.02 below the best, 0.92
-    assert told.count("steep") == 3
-    assert told.count("c") == 0
+    labels = re.findall(r'<path class="dot"[^>]*><title>([^\n]*)', zoom)
+    assert labels.count("flat") == 4 * 3  # three times 0.02 below the best, 0.92
+    assert labels.count("steep") == 3
+    assert labels.count("c") == 0
     assert 'overflow="hidden"' in zoom  # the lines leave the chart at its edge
     assert "×" not in zoom
     places = [float(y) for y in re.findall(r'class="at" x="[^"]*" y="([^"]*)%"', zoom)]
@@ -130,8 +130,8 @@ def test_the_best_setting_is_a_line_of_python(tmp_path):
 
 def test_the_published_default_has_a_ring_and_its_value_stands_beside_the_best(tmp_path):
     text = report(tmp_path, [result("a", [0.5, 0.8, 0.91, 0.1, 0.1], untouched=0.1)])
-    (told,) = re.findall(r'<path class="ring"[^>]*><title>([^<]*)</title>', text)
-    assert told == "a\nlearning rate 0.1, the published default\nmean test accuracy 0.81"
+    (tooltip,) = re.findall(r'<path class="ring"[^>]*><title>([^<]*)</title>', text)
+    assert tooltip == "a\nlearning rate 0.1, the published default\nmean test accuracy 0.81"
     assert "test accuracy .920 at 1; .810 at the published default, 0.1" in text
     assert "A ring is around" in text
     halved = result("a", [np.nan, 0.8, 0.91, 0.1, 0.1], untouched=0.01)
@@ -281,6 +281,11 @@ def test_the_seeds_of_a_rate_may_be_lost_for_different_reasons(tmp_path):
     assert "2 diverged · 1 failed" in " ".join(texts)
 
 
+def test_results_that_can_be_read_only_once_are_counted(tmp_path):
+    text = report(tmp_path, iter(results().values()))
+    assert "2 optimizers · 5 learning rates · 3 seeds · 30 cells" in text
+
+
 def test_results_over_other_rates_share_a_table(tmp_path):
     low, high = results()["flat"], results()["steep"]
     high = SweepResult(high.metrics, {"learning_rate": RATES * 100}, high.seeds, high.finished)
@@ -318,7 +323,7 @@ def test_ticks_are_few_and_inside(low, high):
 
 @pytest.mark.parametrize(("low", "high"), [(1e-4, 1e4), (0.3, 40), (1.1, 1.9), (1e-30, 1e30)])
 def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low, high):
-    ticks = Axis(low, high, log=True).marks()
+    ticks = Axis("rate", low, high, log=True).marks()
     assert ticks == sorted(decades(low, high))
     assert len(ticks) <= 10
     assert all(low <= tick <= high for tick in ticks)
