@@ -33,8 +33,8 @@ from mu2_optax.sweep._command.options import build_parser, listing, with_signs
 from mu2_optax.sweep._command.plan import MODES, Plan, Row, choose_metric, make_plan
 from mu2_optax.sweep._command.tasks import INITIAL, TASKS
 from mu2_optax.sweep._grid import LEARNING_RATE
+from mu2_optax.sweep._results.cells import in_a_line
 from mu2_optax.sweep._results.journal import JournalError
-from mu2_optax.sweep._results.outcomes import in_a_line
 
 _COMPARISON = "mu2-sweep-compare.html"
 _COMPARED = {"compare", "metric", "better", "tolerance", "out", "quiet", "command"}

@@ -54,12 +54,8 @@ class Progress:
         self._last = now = time.monotonic()
         if which in self._running:
             self._running.remove(which)
-        if (
-            not self._live
-            and self._enabled
-            and now - self._shown >= 10
-            and self._done < self._total
-        ):
+        logged = self._enabled and not self._live
+        if logged and now - self._shown >= 10 and self._done < self._total:
             self._shown = now
             print(self._line(now), file=self._stream, flush=True)
 

@@ -181,7 +181,9 @@ def fingerprint(closed: ClosedJaxpr) -> str:
     digest = hashlib.blake2b(_ACCIDENTAL.sub("", str(closed.jaxpr)).encode(), digest_size=16)
     for part in _parts(closed):
         for constant in getattr(part, "consts", ()):
-            array = _as_numpy(constant)
+            is_array = isinstance(constant, jax.Array)
+            is_key = is_array and jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
+            array = np.asarray(jax.random.key_data(constant) if is_key else constant)
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
@@ -193,10 +195,14 @@ def keeps_a_core_busy(closed: ClosedJaxpr) -> bool:
     That is so with a convolution anywhere, and with a large product of matrices in a loop. A
     product with a short side, as in logistic regression, is faster for several lanes at once.
     """
-    if any(equation.primitive.name == "conv_general_dilated" for equation in _equations(closed)):
-        return True
-    in_loops = (equation for body in _loops(closed) for equation in _equations(body))
-    return any(e.primitive.name == "dot_general" and _is_large(e) for e in in_loops)
+    for equation in _equations(closed):
+        if equation.primitive.name == "conv_general_dilated":
+            return True
+        if equation.primitive.name in ("scan", "while"):
+            in_loop = (inner for body in _inside(equation) for inner in _equations(body))
+            if any(e.primitive.name == "dot_general" and _is_large(e) for e in in_loop):
+                return True
+    return False
 
 
 def has_callback(closed: ClosedJaxpr) -> bool:
@@ -208,13 +214,6 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
     """All operations of a program, also those inside others."""
     for part in _parts(jaxpr):
         yield from part.eqns
-
-
-def _loops(closed: ClosedJaxpr) -> Iterator[Any]:
-    """The bodies of all loops of a program."""
-    for equation in _equations(closed):
-        if equation.primitive.name in ("scan", "while"):
-            yield from _inside(equation)
 
 
 def _is_large(product: Any) -> bool:
@@ -235,17 +234,8 @@ def _parts(jaxpr: Any) -> Iterator[Any]:
             yield from _parts(inside)
 
 
-def _inside(equation: Any) -> Iterator[Any]:
+def _inside(equation: Any) -> list[Any]:
     """The jaxprs that an equation runs."""
-    values = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-    yield from filter(_is_jaxpr, values)
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(value, "eqns")
-
-
-def _as_numpy(constant: Any) -> Any:
-    if isinstance(constant, jax.Array) and jnp.issubdtype(constant.dtype, jax.dtypes.prng_key):
-        constant = jax.random.key_data(constant)
-    return np.asarray(constant)
+    is_jaxpr: Callable[[Any], bool] = lambda value: hasattr(value, "eqns")
+    values = jax.tree.leaves(list(equation.params.values()), is_leaf=is_jaxpr)
+    return [value for value in values if is_jaxpr(value)]
