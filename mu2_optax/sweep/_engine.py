@@ -34,8 +34,7 @@ from mu2_optax.sweep._run.layout import (
     choose_layout,
     cover,
     describe_block,
-    explain_out_of_memory,
-    is_out_of_memory,
+    explained_if_out_of_memory,
 )
 from mu2_optax.sweep._run.programs import Program, make_program
 from mu2_optax.sweep._run.progress import Progress
@@ -178,22 +177,20 @@ def sweep(
             "machine": describe_machine(devices),
             "context": dict(context or {}),
         }
-        place = (
-            in_this_process(program, info)
-            if executor is None
-            else on_executor(executor, train, grid, program, info)
-        )
+        if executor is None:
+            place = in_this_process(program, info)
+        else:
+            place = on_executor(executor, train, grid, program, info)
         try:
             _run_cells(program, place, grid, outcomes, deadline, bar, info)
         except KeyboardInterrupt:
             raise SweepInterrupted(outcomes.result(info)) from None
         except Exception as error:
-            finished = outcomes.result(info)
-            if is_out_of_memory(error):
-                reason = explain_out_of_memory(error, program.layout, grid)
-                raise _with_result(MemoryError(reason), finished) from error
-            _with_result(error, finished)
-            raise
+            raised = explained_if_out_of_memory(error, program.layout, grid)
+            vars(raised)["result"] = outcomes.result(info)
+            if raised is error:
+                raise
+            raise raised from error
     return outcomes.result(info)
 
 
@@ -209,11 +206,7 @@ def _run_cells(
     """Runs the cells that have no outcome yet, and notes how long that took."""
     layout = program.layout
     bar.skip(len(outcomes.cells))
-    todo = [
-        block
-        for block in cover(grid, layout)
-        if any(cell not in outcomes.cells for cell in cells_of(block))
-    ]
+    todo = [block for block in cover(grid, layout) if set(cells_of(block)) - outcomes.cells.keys()]
     if not todo:
         return
     bar.note("compiling")
@@ -245,9 +238,3 @@ def _run_cells(
                 bar.advance(len(outcomes.cells) - before, block_ranges(grid, block))
         finally:
             info["run_seconds"] = round(time.perf_counter() - start, 4)
-
-
-def _with_result(error: Any, result: SweepResult) -> Exception:
-    """Puts what has finished into an error that ends a sweep."""
-    error.result = result
-    return error

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from mu2_optax.sweep._command.names import UsageError, open_executor
 from mu2_optax.sweep._command.options import build_parser, listing, with_signs
 from mu2_optax.sweep._command.plan import MODES, Plan, Row, choose_metric, make_plan
 from mu2_optax.sweep._command.tasks import INITIAL, TASKS
-from mu2_optax.sweep._grid import LEARNING_RATE
+from mu2_optax.sweep._grid import make_grid
 from mu2_optax.sweep._results.cells import in_a_line
 from mu2_optax.sweep._results.journal import JournalError
 
@@ -54,15 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(with_signs(arguments))
     options.command = shlex.join(["mu2-sweep", *arguments])
     if options.list:
-        _say(listing())
+        _print(listing())
         return 0
     try:
         if options.compare:
-            _say(_compare(options, parser.parse_args([])))
+            _print(_compare(options, parser.parse_args([])))
             return 0
-        with ExitStack() as stack:
-            return _run(options, stack)
-    except UsageError as error:
+        plan = make_plan(options)
+        with open_executor(options) as executor:
+            return _run(plan, options, executor)
+    except (UsageError, JournalError) as error:
         print(f"mu2-sweep: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # writing a file of the run failed: the disk is full, say
@@ -77,20 +78,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _run(options: argparse.Namespace, stack: ExitStack) -> int:
+def _run(plan: Plan, options: argparse.Namespace, executor: Executor | None) -> int:
     """Sweeps each optimizer, then writes and prints what there is."""
     start = time.perf_counter()
-    plan = make_plan(options)
-    executor = stack.enter_context(open_executor(options))
     stopped = ""
     results: dict[str, SweepResult] = {}
     status = 0
     for label, row in plan.rows.items():
         journal = plan.folder / "journal" / f"{label}.jsonl"
         try:
-            results[label] = _way(row, plan, options)(
+            results[label] = _sweep_function(row, plan, options)(
                 row.train,
-                row.rates and row.rates[LEARNING_RATE],
+                row.rates,
                 plan.seeds.tolist(),
                 strategy=options.strategy,
                 chunk_size=options.chunk_size,
@@ -111,9 +110,7 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
         except KeyboardInterrupt:
             status, stopped = 130, "interrupted"
             break
-        except JournalError as error:
-            raise UsageError(str(error)) from error
-        except UsageError:
+        except (UsageError, JournalError):
             raise
         except Exception as error:  # in the task's own code; the other optimizers may still work
             if isinstance(error, OSError) and error.filename == str(journal):
@@ -139,8 +136,10 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     return status
 
 
-def _way(row: Row, plan: Plan, options: argparse.Namespace) -> Callable[..., SweepResult]:
-    """How to run a row: every rate to the end, or with --halving only the best."""
+def _sweep_function(
+    row: Row, plan: Plan, options: argparse.Namespace
+) -> Callable[..., SweepResult]:
+    """What runs a row: every rate to the end, or with --halving only the best."""
     if not options.halving or not row.rates or plan.steps is None:
         return sweep
     mode = MODES.get(options.better)
@@ -151,8 +150,8 @@ def _all_failed(error: Exception, row: Row, plan: Plan, label: str) -> SweepResu
     """The result of a sweep that raised: what had not finished has failed, with that error."""
     result = getattr(error, "result", None)
     if not isinstance(result, SweepResult):  # nothing had run yet
-        shape = (*map(len, row.rates.values()), len(plan.seeds))
-        result = SweepResult({}, dict(row.rates), plan.seeds, np.zeros(shape, bool))
+        grid = make_grid(row.rates, plan.seeds.tolist())
+        result = SweepResult({}, grid.axes, grid.seeds, np.zeros(grid.shape, bool))
     cells = (tuple(map(int, cell)) for cell in np.argwhere(~result.finished))
     errors = result.errors | dict.fromkeys(cells, in_a_line(error))
     return replace(result, label=label, finished=np.ones(result.shape, bool), errors=errors)
@@ -180,7 +179,7 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     total = sum(int(result.finished.sum()) for result in results.values())
     shares = [r.info["halving"]["share"] for r in results.values() if "halving" in r.info]
     halved = f", by halving with {max(shares) * 100:.0f} % of the steps" if shares else ""
-    _say(
+    _print(
         f"{text_table(results, metric, mode, initial, options.tolerance)}\n"
         f"{total} cells{halved}, {diverged} diverged{f', {failed} failed' if failed else ''}. "
         f"In {plan.folder}:\n"
@@ -250,7 +249,7 @@ def _load(folder: str) -> dict[str, SweepResult]:
     return results
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     """Prints, even if the reader, such as ``head``, has gone away."""
     try:
         print(text, flush=True)

@@ -41,14 +41,14 @@ class Row:
     Attributes:
       train: The function of a cell: of (learning_rate, key), or of ``key`` if there is no rate. If
         the plan has ``steps``, also of ``steps``.
-      rates: Its learning rates by the axis's name; empty if it has none.
+      rates: Its learning rates, as `sweep` takes them: ``{}`` if it has none.
       info: What tables and pages want to know of it: ``untouched``, the rate that was published as
         its default, which is one of them; ``python``, the call that makes it, with
         ``{learning_rate}`` where the rate goes; and ``curve_steps``, the steps of its curves.
     """
 
     train: Train
-    rates: dict[str, npt.NDArray[np.float64]]
+    rates: list[float] | dict[str, Any]
     info: dict[str, Any] = field(default_factory=dict)
 
 
@@ -146,7 +146,7 @@ def _own_task(
         raise UsageError(f"--steps does not apply: {options.function} does not take `steps`.")
     label = options.function.partition(":")[2]
     own = train if steps is None else partial(train, steps=steps)
-    return name, steps, {label: Row(own, {LEARNING_RATE: rates})}
+    return name, steps, {label: Row(own, rates.tolist())}
 
 
 def _built_in_task(
@@ -218,4 +218,4 @@ def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float6
             untouched = float(rates[same][0])
         else:
             rates = np.sort(np.append(rates, untouched))
-    return Row(run, {LEARNING_RATE: rates}, {"untouched": untouched})
+    return Row(run, rates.tolist(), {"untouched": untouched})

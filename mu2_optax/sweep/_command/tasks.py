@@ -12,13 +12,8 @@ import optax
 from mu2_optax.sweep import Data, load_digits, load_mnist
 from mu2_optax.sweep._command.optimizers import evaluated
 
-METRICS = (  # of every task
-    "test_accuracy",
-    "test_loss",
-    "train_loss",
-    "initial_loss",
-    "test_loss_curve",
-)
+# The metrics of every task.
+METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss", "test_loss_curve")
 EVALUATED_AT_ONCE = 200  # images: the patches of a whole data set would be gigabytes
 CURVE_POINTS, CURVE_IMAGES = 20, 500  # at most; a few per cent of the time of a run
 
@@ -30,7 +25,7 @@ Train = Callable[[Any, Any], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Task:
-    """A task.
+    """What is trained, on what, for how long.
 
     Attributes:
       summary: One line for ``--list``.

@@ -39,32 +39,6 @@ def calls_in_flight(workers: int) -> int:
     return max(1024, 4 * workers)
 
 
-class Workers:
-    """The workers that have replied.
-
-    Attributes:
-      machines: The kind of machine of each.
-      compile_seconds: The longest time that one of them took to make the program.
-    """
-
-    def __init__(self) -> None:
-        self.machines: dict[str, dict[str, Any]] = {}
-        self.compile_seconds = 0.0
-
-    def add(self, reply: Reply) -> None:
-        """Notes who has replied."""
-        self.machines[reply.worker] = reply.machine
-        self.compile_seconds = max(self.compile_seconds, reply.compile_seconds)
-
-    def describe(self) -> dict[str, Any]:
-        """How many there are, and the kinds of their machines, as JSON values."""
-        kinds: list[dict[str, Any]] = []
-        for machine in self.machines.values():
-            if machine not in kinds:
-                kinds.append(machine)
-        return {"count": len(self.machines), "machines": kinds}
-
-
 @contextmanager
 def on_executor(
     executor: Any, train: Callable[..., Any], grid: Grid, program: Program, info: dict[str, Any]
@@ -74,19 +48,20 @@ def on_executor(
     ``info`` gets ``workers``, and the ``compile_seconds`` of the slowest one. Yields the runner.
     """
     task = Task(train, grid, program.layout, current_settings(), program.fingerprint())
-    workers = Workers()
+    machines: dict[str, dict[str, Any]] = {}  # of each worker that has replied
     try:
-        yield partial(_run_calls, executor, task, partial(describe_block, grid), workers)
+        yield partial(_run_calls, executor, task, grid, machines, info)
     finally:
-        info["compile_seconds"] = round(workers.compile_seconds, 4)
-        info["workers"] = workers.describe()
+        kinds = {tuple(machine.items()): machine for machine in machines.values()}
+        info["workers"] = {"count": len(machines), "machines": list(kinds.values())}
 
 
 def _run_calls(
     executor: Any,
     task: Task,
-    describe: Callable[[Block], str],
-    workers: Workers,
+    grid: Grid,
+    machines: dict[str, dict[str, Any]],
+    info: dict[str, Any],
     blocks: Iterator[Block],
     stopping: Callable[[], bool],
 ) -> Iterator[Finished]:
@@ -109,9 +84,9 @@ def _run_calls(
         submit = partial(executor.submit, run_block, digest, content, **options)
         try:
             while True:
-                most = calls_in_flight(max(known, len(workers.machines)))
+                most = calls_in_flight(max(known, len(machines)))
                 while len(pending) < most and (block := next(blocks, None)) is not None:
-                    with _as_executor_error(partial(describe, block)):
+                    with _as_executor_error(partial(describe_block, grid, block)):
                         future = submit(block)
                     pending[future] = block
                     future.add_done_callback(done.put)
@@ -119,7 +94,7 @@ def _run_calls(
                     return
                 if stopping() and not dropped:
                     dropped = True
-                    for future in [*pending][max(1, len(workers.machines)) :]:
+                    for future in [*pending][max(1, len(machines)) :]:
                         future.cancel()
                 try:
                     future = done.get(timeout=_GLANCE)
@@ -130,11 +105,13 @@ def _run_calls(
                 block = pending.pop(future)
                 if dropped and (future.cancelled() or future.exception() is not None):
                     continue
-                with _as_executor_error(partial(describe, block)):
+                with _as_executor_error(partial(describe_block, grid, block)):
                     reply: Reply = pickle.loads(future.result())
                 if reply.error is not None and reply.fatal:
                     raise reply.error
-                workers.add(reply)
+                machines[reply.worker] = reply.machine
+                seconds = round(reply.compile_seconds, 4)
+                info["compile_seconds"] = max(info["compile_seconds"], seconds)
                 yield block, reply.values, reply.error
         finally:
             for future in pending:

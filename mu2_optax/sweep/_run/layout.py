@@ -178,20 +178,18 @@ def block_ranges(grid: Grid, block: Block) -> str:
     )
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of XLA, or of Python, means that memory ran out."""
+def explained_if_out_of_memory(error: Exception, layout: Layout, grid: Grid) -> Exception:
+    """The error itself; if memory ran out, one that says which ``chunk_size`` to try."""
     text = str(error)
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text
-
-
-def explain_out_of_memory(error: BaseException, layout: Layout, grid: Grid) -> str:
-    """Says what did not fit and which ``chunk_size`` to try: half the lanes of this run."""
+    signs = ("RESOURCE_EXHAUSTED", "Out of memory")  # in an error of XLA
+    if not isinstance(error, MemoryError) and not any(sign in text for sign in signs):
+        return error
     shape = " x ".join(str(length) for length in grid.shape)
     what = f"out of memory with {layout.lanes} cells side by side, of a grid of {shape}"
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    first = text.splitlines()[0] if text else type(error).__name__
     if layout.lanes == 1:
-        return f"{what}: a single cell does not fit ({first}); make `train` smaller."
-    return (
+        return MemoryError(f"{what}: a single cell does not fit ({first}); make `train` smaller.")
+    return MemoryError(
         f"{what} ({first}); try `chunk_size={layout.lanes // 2}`, and halve it again until it fits."
     )
 
