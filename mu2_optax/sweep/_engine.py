@@ -24,6 +24,7 @@ from mu2_optax.sweep._environment import (
 from mu2_optax.sweep._grid import Grid, Rates, make_grid
 from mu2_optax.sweep._remote.executor import on_executor
 from mu2_optax.sweep._results.cells import Outcomes, check_context, in_a_line
+from mu2_optax.sweep._results.journal import Journal
 from mu2_optax.sweep._results.result import SweepResult
 from mu2_optax.sweep._run.layout import (
     Block,
@@ -158,15 +159,16 @@ def sweep(
     shown = progress and not (shared and jax.process_index())
     with (
         closing(Progress(int(np.prod(grid.shape)), label, shown)) as bar,
-        one_journal(resume) if shared else nullcontext(resume) as journal,
+        one_journal(resume) if shared else nullcontext(resume) as path,
     ):
         bar.note("tracing")
         sizes = (len(grid.points), len(grid.seeds))
         layout = partial(choose_layout, strategy, chunk_size, devices, *sizes)
         program = make_program(train, grid, strategy, layout)
-        outcomes = Outcomes(
-            grid, program.outputs, check, journal, label, context, program.fingerprint
-        )
+        journal = None
+        if path is not None:
+            journal = Journal(path, grid, program.outputs, label, context, program.fingerprint())
+        outcomes = Outcomes(grid, program.outputs, check, journal, label)
         info = {
             "strategy": program.layout.strategy,
             "block": [program.layout.points, program.layout.seeds],

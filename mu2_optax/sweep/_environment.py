@@ -112,11 +112,7 @@ def is_shared(devices: Sequence[jax.Device] | None) -> bool:
 
 
 def check_all_take_part(devices: Sequence[jax.Device]) -> None:
-    """Requires devices of every process, because all processes have to make the same call.
-
-    Raises:
-      ValueError: If a process has none of the devices.
-    """
+    """Requires devices of every process, because all processes have to make the same call."""
     owners = {device.process_index for device in devices}
     if owners != set(range(jax.process_count())):
         raise ValueError(

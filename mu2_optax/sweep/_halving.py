@@ -151,6 +151,6 @@ def _journal_of_rung(
 def _over_all_rates(result: SweepResult, grid: Grid, last: bool = True) -> SweepResult:
     """The last rung's result over all rates; of an earlier rung, one in which nothing finished."""
     if last:
-        return in_grid(result, grid.axes, grid.seeds)
+        return in_grid([result], grid.axes, grid.seeds)
     finished = np.zeros(grid.shape, bool)
     return replace(result, metrics={}, axes=dict(grid.axes), finished=finished, errors={})

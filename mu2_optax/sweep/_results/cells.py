@@ -3,7 +3,6 @@
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -54,24 +53,23 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
                     "those of different optimizers in a dict by label."
                 )
     results = (first, *others)
-    return assemble(
-        {name: np.unique(np.concatenate([r.axes[name] for r in results])) for name in first.axes},
-        np.unique(np.concatenate([result.seeds for result in results])),
-        [cell for result in results for cell in finished_cells(result)],
-        [_template(result) for result in results],
-        label=first.label,
-        info=dict(first.info),
-    )
+    axes = {name: np.unique(np.concatenate([r.axes[name] for r in results])) for name in first.axes}
+    return in_grid(results, axes, np.unique(np.concatenate([r.seeds for r in results])))
 
 
 def in_grid(
-    result: SweepResult,
+    results: Sequence[SweepResult],
     axes: Mapping[str, npt.NDArray[np.float64]],
     seeds: npt.NDArray[np.int64],
 ) -> SweepResult:
-    """A result as a part of a larger grid, whose other cells have not been run."""
-    cells, template = finished_cells(result), _template(result)
-    return assemble(axes, seeds, cells, [template], label=result.label, info=dict(result.info))
+    """Results as parts of a larger grid, whose other cells have not been run."""
+    cells = [cell for result in results for cell in finished_cells(result)]
+    templates = [
+        {name: array[(0,) * len(result.shape)] for name, array in result.metrics.items()}
+        for result in results
+    ]
+    label, info = results[0].label, dict(results[0].info)
+    return assemble(axes, seeds, cells, templates, label=label, info=info)
 
 
 def assemble(
@@ -133,12 +131,6 @@ def finished_cells(result: SweepResult) -> Iterator[CellRecord]:
         yield point, int(result.seeds[at[-1]]), outcome, result.errors.get(at)
 
 
-def _template(result: SweepResult) -> dict[str, npt.NDArray[Any]]:
-    """One cell's worth of each metric, for its shape and dtype."""
-    first = (0,) * len(result.shape)
-    return {name: np.asarray(array[first]) for name, array in result.metrics.items()}
-
-
 def _what_must_agree(result: SweepResult) -> dict[str, Any]:
     """What must be the same in all results to merge."""
     shapes = {name: a.shape[len(result.shape) :] for name, a in result.metrics.items()}
@@ -158,10 +150,8 @@ class Outcomes:
       grid: The grid.
       outputs: The metrics of one cell; if None, those of the first cell that finishes.
       check: Called with the metrics of one cell as soon as they are known; it may raise.
-      resume: The journal's file, or None.
+      journal: Where to record them, if anywhere; it may hold those of an earlier run.
       label: The sweep's label.
-      context: What must be the same on resume.
-      program: Returns the fingerprint of what computes a cell.
     """
 
     def __init__(
@@ -169,25 +159,20 @@ class Outcomes:
         grid: Grid,
         outputs: Outputs | None,
         check: Callable[[Outputs], None] | None,
-        resume: str | Path | None,
+        journal: Journal | None,
         label: str,
-        context: Mapping[str, Any] | None,
-        program: Callable[[], str | None],
     ):
-        self._grid, self._check, self._label = grid, check, label
-        self._journal, self._outputs = None, outputs
-        recorded: dict[Cell, Outcome] = {}
-        if resume is not None:
-            self._journal = Journal(resume, grid, outputs, label, context, program())
-            self._outputs, recorded = self._journal.outputs, self._journal.cells
+        self._grid, self._check, self._journal, self._label = grid, check, journal, label
+        self._outputs = journal.outputs if journal else outputs
         if self._outputs is not None and check:
             check(self._outputs)
+        recorded = journal.cells if journal else {}
         self.cells = {cell: o for cell, o in recorded.items() if o[1] is None}
         self._failed = {cell: o for cell, o in recorded.items() if cell not in self.cells}
-        if self._failed:
+        if journal and self._failed:
             cell, (_, error) = next(iter(self._failed.items()))
             warnings.warn(
-                f"{resume}: cells that failed before run again, {len(self._failed)} of them; "
+                f"{journal.path}: cells that failed before run again, {len(self._failed)} of them; "
                 f"{grid.describe(*cell)}: {error}",
                 stacklevel=3,
             )

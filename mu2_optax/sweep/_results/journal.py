@@ -61,7 +61,7 @@ class Journal:
         context: Mapping[str, Any] | None = None,
         program: str | None = None,
     ):
-        self._path = Path(path)
+        self.path = Path(path)
         self.outputs = outputs
         self.cells: dict[Cell, Outcome] = {}
         self._values = {cell: (*point, seed) for cell, (point, seed) in grid.cells.items()}
@@ -97,15 +97,15 @@ class Journal:
     def _append(self, *lines: Mapping[str, Any]) -> None:
         items = (self._header, *lines) if self._is_empty else lines
         content = "".join(map(_to_line, items)).encode()
-        with naming(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab", buffering=0) as file:  # one write, not mixed with others
+        with naming(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab", buffering=0) as file:  # one write, not mixed with others
                 _write(file, content)
         self._is_empty = False
 
     def _read(self) -> None:
         """Reads the cells of an earlier run, if there was one."""
-        content = self._path.read_bytes() if self._path.exists() else b""
+        content = self.path.read_bytes() if self.path.exists() else b""
         if not content:
             return
         *lines, cut_off = content.split(b"\n")
@@ -115,7 +115,7 @@ class Journal:
             is_journal = _to_line(self._header).encode().startswith(content)
         if not is_journal:
             raise JournalError(
-                f"{self._path} is not the journal of a sweep, or its first line is damaged: it is "
+                f"{self.path} is not the journal of a sweep, or its first line is damaged: it is "
                 f"not a header of {FORMAT}; choose another file."
             )
         self._is_empty = not lines
@@ -123,7 +123,7 @@ class Journal:
         if damaged:
             self._warn(f"damaged lines are left out: {', '.join(damaged)}")
         if cut_off:
-            with self._path.open("r+b") as file:
+            with self.path.open("r+b") as file:
                 file.truncate(len(content) - len(cut_off))
             self._warn("its last line was cut off and is dropped")
 
@@ -142,7 +142,7 @@ class Journal:
                 names = (*self._header["axes"], SEED)
                 values = [f"{n}={v:g}" for n, v in zip(names, item["cell"], strict=True)]
                 raise JournalError(
-                    f"{self._path} has the cell {', '.join(values)}, which is not in this grid; "
+                    f"{self.path} has the cell {', '.join(values)}, which is not in this grid; "
                     "resume with all values and seeds that it has, and with more if you like, or "
                     "choose another file."
                 )
@@ -158,7 +158,7 @@ class Journal:
         return True
 
     def _warn(self, what: str) -> None:
-        warnings.warn(f"{self._path}: {what}; what is missing runs again.", stacklevel=2)
+        warnings.warn(f"{self.path}: {what}; what is missing runs again.", stacklevel=2)
 
     def _check_header(self, recorded: dict[str, Any]) -> None:
         """Requires a recorded header to be that of this sweep."""
@@ -168,18 +168,18 @@ class Journal:
                 continue
             if key == "settings":
                 raise JournalError(
-                    f"{self._path} was recorded under other settings of JAX: "
+                    f"{self.path} was recorded under other settings of JAX: "
                     f"{_differences(theirs or {}, mine)}; set what it was recorded under, or choose"
                     " another file."
                 )
             if key == "program":
                 raise JournalError(
-                    f"{self._path} was recorded by another program: `train`, an array that it "
+                    f"{self.path} was recorded by another program: `train`, an array that it "
                     "closes over, or the version of JAX has changed since; resume with what it was,"
                     " or choose another file."
                 )
             raise JournalError(
-                f"{self._path} belongs to another sweep: its {key} is {theirs}, here it is "
+                f"{self.path} belongs to another sweep: its {key} is {theirs}, here it is "
                 f"{mine}; resume with the same arguments, or choose another file."
             )
 

@@ -44,13 +44,7 @@ def make_program(
 
 
 class CompiledProgram:
-    """A block of cells as one compiled function.
-
-    Args:
-      traced: The function of a cell, traced.
-      grid: The grid.
-      layout: What one call of the compiled function does.
-    """
+    """A block of cells as one compiled function."""
 
     def __init__(self, traced: Traced, grid: Grid, layout: Layout):
         self._traced, self._grid, self.layout = traced, grid, layout
@@ -105,15 +99,7 @@ class CompiledProgram:
 
 
 class PythonProgram:
-    """Calls ``train`` untraced, with concrete numbers, for one cell after another.
-
-    Args:
-      train: The function of a cell.
-      grid: The grid.
-
-    Raises:
-      TypeError: If ``train`` cannot take the grid's arguments.
-    """
+    """Calls ``train`` untraced, with concrete numbers, for one cell after another."""
 
     layout = Layout("python", points=1, seeds=1, lanes=1, workers=0)
     outputs = None  # known when the first cell has finished

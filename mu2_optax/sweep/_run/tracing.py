@@ -83,11 +83,7 @@ def arguments(grid: Grid, points: tuple[int, ...], seeds: tuple[int, ...]) -> tu
 
 
 def check_precision(grid: Grid) -> None:
-    """Requires values that remain different numbers in JAX's default precision.
-
-    Raises:
-      ValueError: If a value becomes 0, infinite or the same as another.
-    """
+    """Requires values that remain finite and different numbers in JAX's default precision."""
     dtype = jax.dtypes.canonicalize_dtype(float)
     for name, axis in grid.axes.items():
         with np.errstate(over="ignore"):
@@ -101,11 +97,7 @@ def check_precision(grid: Grid) -> None:
 
 
 def check_signature(train: Any, grid: Grid) -> None:
-    """Requires a function that can take the grid's axes and a key.
-
-    Raises:
-      TypeError: If ``train`` cannot be called with them.
-    """
+    """Requires a function that can take the grid's axes and a key."""
     if not callable(train):
         raise TypeError(
             f"`train` must be a function of (learning_rate, key), got {train!r}; it returns a dict "
@@ -117,10 +109,7 @@ def check_signature(train: Any, grid: Grid) -> None:
         return
     names = ", ".join((*grid.axes, "key"))
     try:
-        if grid.by_name:
-            signature.bind(**dict.fromkeys((*grid.axes, "key")))
-        else:
-            signature.bind(None, None)
+        call(signature.bind, grid, [None] * len(grid.axes), None)
     except TypeError as error:
         how = f"by keyword, train({names})" if grid.by_name else "as train(learning_rate, key)"
         raise TypeError(
