@@ -47,10 +47,7 @@ Settings = dict[str, Any]
 
 
 def current_settings() -> Settings:
-    """The settings of this thread that change what a function computes.
-
-    They were set through ``jax.config`` or by a ``with``.
-    """
+    """This thread's settings, by ``jax.config`` or a ``with``, that change what is computed."""
     config: Any = jax.config
     return {name: getattr(config, f"jax_{name}") for name in _NAMES}
 

@@ -81,9 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(plan: Plan, options: argparse.Namespace, executor: Executor | None) -> int:
     """Sweeps each optimizer, then writes and prints what there is."""
     start = time.perf_counter()
-    stopped = ""
+    status, stopped = 0, ""
     results: dict[str, SweepResult] = {}
-    status = 0
     for label, row in plan.rows.items():
         journal = plan.folder / "journal" / f"{label}.jsonl"
         try:
@@ -152,7 +151,7 @@ def _all_failed(error: Exception, row: Row, plan: Plan, label: str) -> SweepResu
     if not isinstance(result, SweepResult):  # nothing had run yet
         grid = make_grid(row.rates, plan.seeds.tolist())
         result = SweepResult({}, grid.axes, grid.seeds, np.zeros(grid.shape, bool))
-    cells = (tuple(map(int, cell)) for cell in np.argwhere(~result.finished))
+    cells = map(tuple, np.argwhere(~result.finished).tolist())
     errors = result.errors | dict.fromkeys(cells, in_a_line(error))
     return replace(result, label=label, finished=np.ones(result.shape, bool), errors=errors)
 
@@ -196,17 +195,14 @@ def _compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
         if name not in _COMPARED and value != getattr(defaults, name):
             given = "MODULE:FUNCTION" if name == "function" else f"--{name.replace('_', '-')}"
             raise UsageError(f"--compare reads finished runs, so {given} does not apply.")
-    runs = [_load(folder) for folder in options.compare]
+    a, b = options.compare
+    runs = (_load(a), _load(b))
     known = [shared_metrics(run) for run in runs]
     shared = [name for name in known[0] if name in known[1]]
     if not shared or (options.metric and options.metric not in shared):
-        wanted = f"the metric {options.metric!r}" if options.metric else "no metric"
-        verb = "is not in both runs" if options.metric else "is in both runs"
-        listed = "; ".join(
-            f"{folder} has {', '.join(own) or 'none'}"
-            for folder, own in zip(options.compare, known, strict=True)
-        )
-        raise UsageError(f"{wanted} {verb}: {listed}.")
+        wanted = f"the metric {options.metric!r} is not" if options.metric else "no metric is"
+        of_a, of_b = (", ".join(names) or "none" for names in known)
+        raise UsageError(f"{wanted} in both runs: {a} has {of_a}; {b} has {of_b}.")
     metric, mode = choose_metric(options.metric, options.better, shared)
     initial = INITIAL.get(metric)
     if any(result.metrics and initial not in result.metrics for r in runs for result in r.values()):
@@ -216,10 +212,8 @@ def _compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
         page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out must name a folder, got {options.out} ({error}).") from error
-    a, b = options.compare
     write_comparison(
-        runs[0],
-        runs[1],
+        *runs,
         metric,
         page,
         names=(a, b),
@@ -228,9 +222,10 @@ def _compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
         initial=initial,
         tolerance=options.tolerance,
     )
-    tables = [text_table(run, metric, mode, initial, options.tolerance) for run in runs]
-    listed = "".join(f"{f}:\n{t}\n\n" for f, t in zip((a, b), tables, strict=True))
-    return f"{listed}The differences are in {page} (open it in a browser)."
+    first, second = (text_table(r, metric, mode, initial, options.tolerance) for r in runs)
+    return (
+        f"{a}:\n{first}\n\n{b}:\n{second}\n\nThe differences are in {page} (open it in a browser)."
+    )
 
 
 def _load(folder: str) -> dict[str, SweepResult]:

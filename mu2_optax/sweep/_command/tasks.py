@@ -184,33 +184,27 @@ def _pool(x: Any) -> Any:
     return x.reshape(channels, height // 2, 2, width // 2, 2, count).max(axis=(2, 4))
 
 
+LINEAR, CNN = (init_linear, apply_linear), (init_cnn, apply_cnn)
 TASKS: dict[str, Task] = {
     "digits": Task(
         "logistic regression on scikit-learn's digits (no download), 440 steps",
         lambda _: load_digits(),
-        init_linear,
-        apply_linear,
+        *LINEAR,
         steps=440,
     ),
     "digits-cnn": Task(
         "a small convolutional network on the same digits, 220 steps",
         lambda _: load_digits(),
-        init_cnn,
-        apply_cnn,
+        *CNN,
         steps=220,
     ),
     "mnist": Task(
-        "logistic regression on MNIST (needs --data), one epoch",
-        load_mnist,
-        init_linear,
-        apply_linear,
-        steps=938,
+        "logistic regression on MNIST (needs --data), one epoch", load_mnist, *LINEAR, steps=938
     ),
     "mnist-cnn": Task(
         "a small convolutional network on MNIST (needs --data), one epoch",
         load_mnist,
-        init_cnn,
-        apply_cnn,
+        *CNN,
         steps=938,
     ),
 }

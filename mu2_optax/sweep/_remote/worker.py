@@ -22,7 +22,7 @@ from mu2_optax.sweep._run.layout import Block, Layout
 from mu2_optax.sweep._run.programs import Program, find_or_make, make_program
 
 _LIMIT = 4  # programs, with their data, that a worker keeps
-_PROGRAMS: dict[str, "Made"] = {}
+_PROGRAMS: dict[str, tuple[Program, Settings]] = {}  # and the settings that they run under
 _MAKING = threading.Lock()
 _PATIENCE = 300  # seconds
 
@@ -56,12 +56,7 @@ class OnCluster:
 class Task:
     """What a worker needs to know of a sweep to run any of its blocks.
 
-    Attributes:
-      train: The function of a cell.
-      grid: The grid.
-      layout: What one call does.
-      settings: The client's settings of JAX.
-      fingerprint: The fingerprint of the client's program, or None if it has none.
+    Settings and fingerprint are those of the client; an ordinary function has no fingerprint.
     """
 
     train: Callable[..., Any]
@@ -69,15 +64,6 @@ class Task:
     layout: Layout
     settings: Settings
     fingerprint: str | None
-
-
-@dataclass(frozen=True)
-class Made:
-    """A program that is ready to run, the settings it runs under, and the machine it is on."""
-
-    program: Program
-    settings: Settings
-    machine: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -114,14 +100,14 @@ def run_block(digest: str, content: bytes | Path | OnCluster, block: Block) -> b
     try:
         with _MAKING:
             fresh = digest not in _PROGRAMS
-            made: Made = find_or_make(_PROGRAMS, digest, partial(_make, content), _LIMIT)
+            program, settings = find_or_make(_PROGRAMS, digest, partial(_make, content), _LIMIT)
     except Exception as error:
         return pickle.dumps(Reply(worker, error=_portable(error, worker), fatal=True))
     seconds = time.perf_counter() - start if fresh else 0.0
-    reply = Reply(worker, made.machine, seconds)
+    reply = Reply(worker, describe_machine(None), seconds)
     try:
-        with under_settings(made.settings):
-            reply = replace(reply, values=made.program.run(block))
+        with under_settings(settings):
+            reply = replace(reply, values=program.run(block))
     except Exception as error:
         reply = replace(reply, error=_portable(error, worker))
     try:
@@ -130,7 +116,7 @@ def run_block(digest: str, content: bytes | Path | OnCluster, block: Block) -> b
         return pickle.dumps(replace(reply, values=None, error=_portable(error, worker), fatal=True))
 
 
-def _make(content: bytes | Path | OnCluster) -> Made:
+def _make(content: bytes | Path | OnCluster) -> tuple[Program, Settings]:
     """Loads, traces and compiles a task; refuses a program that differs from the client's."""
     if not isinstance(content, bytes):
         try:
@@ -151,7 +137,7 @@ def _make(content: bytes | Path | OnCluster) -> Made:
                 "the same files."
             )
         program.compile()
-        return Made(program, task.settings, describe_machine(None))
+    return program, task.settings
 
 
 def _portable(error: Exception, worker: str) -> Exception:

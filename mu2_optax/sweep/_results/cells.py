@@ -124,8 +124,7 @@ def assemble(
 
 def finished_cells(result: SweepResult) -> Iterator[CellRecord]:
     """The finished cells of a result."""
-    for cell in np.argwhere(result.finished):
-        at = tuple(int(i) for i in cell)
+    for at in map(tuple, np.argwhere(result.finished).tolist()):
         point = tuple(float(axis[i]) for axis, i in zip(result.axes.values(), at[:-1], strict=True))
         outcome = {name: array[at] for name, array in result.metrics.items()}
         yield point, int(result.seeds[at[-1]]), outcome, result.errors.get(at)
@@ -143,15 +142,12 @@ class Outcomes:
     A cell that failed in an earlier run counts as finished in the result, but runs again: perhaps
     it failed because of the machine.
 
+    ``outputs`` are the metrics of one cell; if None, those of the first cell that finishes.
+    ``check`` is called with them as soon as they are known, and may raise. The journal, if there is
+    one, may hold outcomes of an earlier run.
+
     Attributes:
       cells: The outcome of each cell that need not run again.
-
-    Args:
-      grid: The grid.
-      outputs: The metrics of one cell; if None, those of the first cell that finishes.
-      check: Called with the metrics of one cell as soon as they are known; it may raise.
-      journal: Where to record them, if anywhere; it may hold those of an earlier run.
-      label: The sweep's label.
     """
 
     def __init__(

@@ -39,13 +39,9 @@ class Journal:
     not known before a cell has finished, a line of its own holds them. The file is created with
     its first line.
 
-    Args:
-      path: The file; it is read if it exists.
-      grid: The grid of this sweep.
-      outputs: The metrics of one cell; None if a cell has to finish before they are known.
-      label: The sweep's label.
-      context: Whatever else must be the same in both runs, as JSON values.
-      program: The fingerprint of what computes a cell, or None if it has none.
+    ``outputs`` are the metrics of one cell, None if a cell has to finish before they are known;
+    ``context`` is whatever else must be the same in both runs, as JSON values; ``program`` is the
+    fingerprint of what computes a cell, None if it has none.
 
     Raises:
       JournalError: If the file belongs to another sweep, has a cell outside of the grid or was
@@ -167,21 +163,27 @@ class Journal:
             if theirs == mine:
                 continue
             if key == "settings":
-                raise JournalError(
-                    f"{self.path} was recorded under other settings of JAX: "
-                    f"{_differences(theirs or {}, mine)}; set what it was recorded under, or choose"
-                    " another file."
+                before: dict[str, Any] = theirs or {}
+                differences = ", ".join(
+                    f"{name} was {before.get(name, 'not recorded')} and is {value}"
+                    for name, value in mine.items()
+                    if name not in before or before[name] != value
                 )
-            if key == "program":
-                raise JournalError(
-                    f"{self.path} was recorded by another program: `train`, an array that it "
-                    "closes over, or the version of JAX has changed since; resume with what it was,"
-                    " or choose another file."
+                problem = (
+                    f"was recorded under other settings of JAX: {differences}; set what it was "
+                    "recorded under"
                 )
-            raise JournalError(
-                f"{self.path} belongs to another sweep: its {key} is {theirs}, here it is "
-                f"{mine}; resume with the same arguments, or choose another file."
-            )
+            elif key == "program":
+                problem = (
+                    "was recorded by another program: `train`, an array that it closes over, or "
+                    "the version of JAX has changed since; resume with what it was"
+                )
+            else:
+                problem = (
+                    f"belongs to another sweep: its {key} is {theirs}, here it is {mine}; resume "
+                    "with the same arguments"
+                )
+            raise JournalError(f"{self.path} {problem}, or choose another file.")
 
     def _decode(self, metrics: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
         return {
@@ -211,15 +213,6 @@ def _write(file: io.FileIO, content: bytes) -> None:
         if written and file.tell() == os.fstat(file.fileno()).st_size:  # nobody wrote after it
             file.truncate(file.tell() - written)
         raise
-
-
-def _differences(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
-    """Which settings differ, and how."""
-    return ", ".join(
-        f"{name} was {theirs.get(name, 'not recorded')} and is {value}"
-        for name, value in mine.items()
-        if name not in theirs or theirs[name] != value
-    )
 
 
 def _describe(outputs: Outputs) -> dict[str, Any]:

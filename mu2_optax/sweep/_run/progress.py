@@ -13,13 +13,7 @@ class Progress:
 
     On a terminal it is one line, redrawn a few times a second and removed at the end. Elsewhere
     (a log file, a CI job) it is a plain line at most every ten seconds, and nothing for a sweep
-    that ends sooner.
-
-    Args:
-      total: The number of cells.
-      label: What is running, shown before the count.
-      enabled: Whether to show anything.
-      stream: Where to write; stderr if None.
+    that ends sooner. ``label`` says what is running; ``stream`` is stderr if None.
     """
 
     def __init__(
