@@ -162,8 +162,7 @@ def sweep(
         one_journal(resume) if shared else nullcontext(resume) as path,
     ):
         bar.note("tracing")
-        sizes = (len(grid.points), len(grid.seeds))
-        layout = partial(choose_layout, strategy, chunk_size, devices, *sizes)
+        layout = partial(choose_layout, strategy, chunk_size, devices, grid)
         program = make_program(train, grid, strategy, layout)
         journal = None
         if path is not None:

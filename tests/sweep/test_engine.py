@@ -109,7 +109,7 @@ def test_auto_loops_where_a_product_in_a_loop_keeps_a_core_busy(units, in_loop, 
 
 @pytest.mark.parametrize("chunk_size", range(1, 20))
 def test_chunks_have_at_most_chunk_size_cells(chunk_size):
-    chosen = layout.choose_layout("vmap", chunk_size, None, 6, 3, False)
+    chosen = layout.choose_layout("vmap", chunk_size, None, make_grid(range(6), 3), False)
     assert chosen.points * chosen.seeds <= chunk_size
 
 

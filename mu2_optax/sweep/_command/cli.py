@@ -16,7 +16,6 @@ import numpy as np
 
 from mu2_optax.sweep import (
     ExecutorError,
-    SweepInterrupted,
     SweepResult,
     halving,
     load_results,
@@ -36,7 +35,7 @@ from mu2_optax.sweep._grid import make_grid
 from mu2_optax.sweep._results.cells import in_a_line
 from mu2_optax.sweep._results.journal import JournalError
 
-_COMPARISON = "mu2-sweep-compare.html"
+# The options that --compare heeds.
 _COMPARED = {"compare", "metric", "better", "tolerance", "out", "quiet", "command"}
 
 
@@ -86,7 +85,7 @@ def _run(plan: Plan, options: argparse.Namespace, executor: Executor | None) -> 
     for label, row in plan.rows.items():
         journal = plan.folder / "journal" / f"{label}.jsonl"
         try:
-            results[label] = _sweep_function(row, plan, options)(
+            results[label] = _choose_sweep(row, plan, options)(
                 row.train,
                 row.rates,
                 plan.seeds.tolist(),
@@ -99,15 +98,13 @@ def _run(plan: Plan, options: argparse.Namespace, executor: Executor | None) -> 
                 executor=executor,
                 check=partial(choose_metric, options.metric, options.better),
             )
-        except (SweepInterrupted, ExecutorError) as stop:
+        except (KeyboardInterrupt, ExecutorError) as stop:
             status, stopped = 130, "interrupted"
             if isinstance(stop, ExecutorError):
                 status, stopped = 1, f"{label}: the cluster was lost ({stop.__cause__!r})"
-            if stop.result is not None and stop.result.finished.any():
-                results[label] = stop.result
-            break
-        except KeyboardInterrupt:
-            status, stopped = 130, "interrupted"
+            result = getattr(stop, "result", None)
+            if result is not None and result.finished.any():
+                results[label] = result
             break
         except (UsageError, JournalError):
             raise
@@ -135,9 +132,7 @@ def _run(plan: Plan, options: argparse.Namespace, executor: Executor | None) -> 
     return status
 
 
-def _sweep_function(
-    row: Row, plan: Plan, options: argparse.Namespace
-) -> Callable[..., SweepResult]:
+def _choose_sweep(row: Row, plan: Plan, options: argparse.Namespace) -> Callable[..., SweepResult]:
     """What runs a row: every rate to the end, or with --halving only the best."""
     if not options.halving or not row.rates or plan.steps is None:
         return sweep
@@ -207,7 +202,7 @@ def _compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
     initial = INITIAL.get(metric)
     if any(result.metrics and initial not in result.metrics for r in runs for result in r.values()):
         initial = None
-    page = Path(options.out or ".") / _COMPARISON
+    page = Path(options.out or ".") / "mu2-sweep-compare.html"
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

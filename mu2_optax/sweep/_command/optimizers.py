@@ -24,9 +24,6 @@ from mu2_optax import (
     storm,
 )
 
-Projection = Callable[[Any], Any]
-_WARMUP = 0.05  # of the steps, where there is a warm-up
-
 
 class Setting(NamedTuple):
     """What an optimizer may want to know besides its learning rate.
@@ -38,11 +35,8 @@ class Setting(NamedTuple):
     """
 
     momentum: DoubleMomentum = fixed_momentum()
-    projection: Projection | None = None
+    projection: Callable[[Any], Any] | None = None
     steps: int | None = None
-
-
-Factory = Callable[[Any, Setting], optax.GradientTransformation]
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,7 @@ class Contender:
     """
 
     summary: str
-    make: Factory
+    make: Callable[[Any, Setting], optax.GradientTransformation]
     python: str
     untouched: float | None = None
     has_rate: bool = True
@@ -91,15 +85,9 @@ def _adamw_cosine(learning_rate: Any, setting: Setting) -> optax.GradientTransfo
     return optax.adamw(lambda count: learning_rate * shape(count + 1))
 
 
-def _schedule_free(learning_rate: Any, setting: Setting) -> optax.GradientTransformation:
-    """Schedule-free AdamW, with its warm-up where the number of steps is known."""
-    return contrib.schedule_free_adamw(
-        learning_rate, warmup_steps=setting.steps and _warmup(setting.steps)
-    )
-
-
 def _warmup(steps: int) -> int:
-    return max(1, round(_WARMUP * steps))
+    """The steps of a warm-up: 5 % of all."""
+    return max(1, round(0.05 * steps))
 
 
 # The step of each is the learning rate itself, never multiplied by α, so that the rates of
@@ -128,7 +116,9 @@ OPTIMIZERS: dict[str, Contender] = {
     ),
     "schedule_free_adamw": Contender(
         "schedule-free AdamW with a warm-up over 5 % of the steps, evaluated at its average",
-        _schedule_free,
+        lambda lr, setting: contrib.schedule_free_adamw(
+            lr, warmup_steps=setting.steps and _warmup(setting.steps)
+        ),
         "optax.contrib.schedule_free_adamw({learning_rate}, warmup_steps={warmup})",
         untouched=2.5e-3,
         in_ball=False,

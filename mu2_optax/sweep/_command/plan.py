@@ -180,10 +180,10 @@ def _with_each_optimizer(
 ) -> dict[str, Row]:
     """A row for each optimizer, from a function of (optimizer, key, steps)."""
     if options.ball is None:
-        setting = Setting(fixed_momentum(), None, steps)
+        group, setting = "default", Setting(fixed_momentum(), None, steps)
     else:
+        group = "paper"
         setting = Setting(linear_momentum(), onto_l2_ball(options.ball), steps)
-    group = "default" if options.ball is None else "paper"
     names = choose("optimizer", options.optimizers or group, OPTIMIZERS, GROUPS)
     unfit = [name for name in names if OPTIMIZERS[name].needs_steps and steps is None]
     if unfit and options.optimizers:

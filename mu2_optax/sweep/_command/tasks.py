@@ -19,9 +19,6 @@ CURVE_POINTS, CURVE_IMAGES = 20, 500  # at most; a few per cent of the time of a
 
 INITIAL = {"train_loss": "initial_loss"}  # which metric holds the value before training
 
-# train(optimizer, key) -> metrics
-Train = Callable[[Any, Any], dict[str, Any]]
-
 
 @dataclass(frozen=True)
 class Task:
@@ -55,7 +52,7 @@ def curve_steps(steps: int) -> list[int]:
     return list(range(0, steps + 1, steps // points))
 
 
-def make_train(task: Task, data: Data) -> Train:
+def make_train(task: Task, data: Data) -> Callable[[Any, Any], dict[str, Any]]:
     """The training function of a task: of (optimizer, key), on the data that its ``load`` gives.
 
     It returns the metrics ``test_accuracy``, ``test_loss``, ``train_loss``, ``initial_loss`` (the

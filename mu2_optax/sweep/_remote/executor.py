@@ -131,11 +131,7 @@ def _check_connected(client: Any) -> None:
 
 
 def _pack(task: Task) -> bytes:
-    """Pickles a task; if cloudpickle is installed, closures and lambdas too.
-
-    Raises:
-      TypeError: If ``train`` cannot be pickled.
-    """
+    """Pickles a task; if cloudpickle is installed, closures and lambdas too."""
     try:
         from cloudpickle import dumps
     except ImportError:
@@ -182,7 +178,7 @@ def _on_cluster(client: Any, content: bytes) -> Iterator[OnCluster]:
     name = f"mu2-sweep-{uuid.uuid4().hex}"
     enough = 2 * len(content)  # bytes: it is meant to be large, and goes through the scheduler once
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": enough}):
-        future = client.submit(_identity, content, key=name)
+        future = client.submit(bytes, content, key=name)
     variable = Variable(name, client=client)
     variable.set(future)
     try:
@@ -190,10 +186,6 @@ def _on_cluster(client: Any, content: bytes) -> Iterator[OnCluster]:
     finally:
         with suppress(Exception):  # a scheduler that is lost has forgotten it
             variable.delete()
-
-
-def _identity(content: bytes) -> bytes:
-    return content
 
 
 @contextmanager

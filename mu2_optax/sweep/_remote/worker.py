@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from multiprocessing import parent_process
 from pathlib import Path
@@ -41,11 +41,7 @@ class OnCluster:
     name: str
 
     def read_bytes(self) -> bytes:
-        """Reads the bytes from whichever worker has them.
-
-        Raises:
-          TimeoutError: If they were lost and no worker has made them again in time.
-        """
+        """Reads the bytes from whichever worker has them, or waits until one has them again."""
         from distributed import Variable, get_client
 
         variable = Variable(self.name, client=get_client())
@@ -104,16 +100,16 @@ def run_block(digest: str, content: bytes | Path | OnCluster, block: Block) -> b
     except Exception as error:
         return pickle.dumps(Reply(worker, error=_portable(error, worker), fatal=True))
     seconds = time.perf_counter() - start if fresh else 0.0
-    reply = Reply(worker, describe_machine(None), seconds)
+    reply = partial(Reply, worker, describe_machine(None), seconds)
     try:
         with under_settings(settings):
-            reply = replace(reply, values=program.run(block))
+            values = program.run(block)
     except Exception as error:
-        reply = replace(reply, error=_portable(error, worker))
+        return pickle.dumps(reply(error=_portable(error, worker)))
     try:
-        return pickle.dumps(reply)
+        return pickle.dumps(reply(values=values))
     except Exception as error:  # `train` returned something that cannot be pickled
-        return pickle.dumps(replace(reply, values=None, error=_portable(error, worker), fatal=True))
+        return pickle.dumps(reply(error=_portable(error, worker), fatal=True))
 
 
 def _make(content: bytes | Path | OnCluster) -> tuple[Program, Settings]:

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +57,14 @@ def decode(value: Any) -> Any:
     return float(value) if isinstance(value, str) else value
 
 
-def seal(document: str) -> str:
-    """The text of a JSON object that is not empty, with its checksum as the last entry."""
-    return f'{document[:-1]}, "crc32": "{zlib.crc32(document.encode()):08x}"}}'
+def seal(document: Mapping[str, Any]) -> str:
+    """A JSON object that is not empty as a line of text, with its checksum as the last entry."""
+    text = json.dumps(document, allow_nan=False)
+    return f'{text[:-1]}, "crc32": "{zlib.crc32(text.encode()):08x}"}}\n'
 
 
 def is_sealed(text: str) -> bool:
-    """Whether a text is unchanged since `seal` made it."""
+    """Whether a text, without the end of its line, is unchanged since `seal` made it."""
     found = re.fullmatch(r'(.*), "crc32": "([0-9a-f]{8})"\}', text, re.DOTALL)
     return found is not None and zlib.crc32(f"{found[1]}}}".encode()) == int(found[2], 16)
 

@@ -92,8 +92,7 @@ def _to_json(results: Sequence[SweepResult]) -> str:
         }
         for result in results
     ]
-    document = {"format": FORMAT, "results": entries}
-    return seal(json.dumps(document, allow_nan=False)) + "\n"
+    return seal({"format": FORMAT, "results": entries})
 
 
 def _from_json(text: str) -> list[SweepResult]:

@@ -92,7 +92,7 @@ class Journal:
 
     def _append(self, *lines: Mapping[str, Any]) -> None:
         items = (self._header, *lines) if self._is_empty else lines
-        content = "".join(map(_to_line, items)).encode()
+        content = "".join(map(seal, items)).encode()
         with naming(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab", buffering=0) as file:  # one write, not mixed with others
@@ -108,7 +108,7 @@ class Journal:
         if lines:
             is_journal = (_parse(lines[0]) or {}).get("format") == FORMAT
         else:
-            is_journal = _to_line(self._header).encode().startswith(content)
+            is_journal = seal(self._header).encode().startswith(content)
         if not is_journal:
             raise JournalError(
                 f"{self.path} is not the journal of a sweep, or its first line is damaged: it is "
@@ -190,10 +190,6 @@ class Journal:
             name: np.asarray(decode(metrics[name]), dtype=np.dtype(out.dtype))
             for name, out in (self.outputs or {}).items()
         }
-
-
-def _to_line(item: Mapping[str, Any]) -> str:
-    return seal(json.dumps(item, allow_nan=False)) + "\n"
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -104,15 +104,14 @@ def choose_layout(
     strategy: str,
     chunk_size: int | None,
     devices: Sequence[jax.Device] | None,
-    points: int,
-    seeds: int,
+    grid: Grid,
     busy: bool,
 ) -> Layout:
     """Decides the block of one call; `sweep` documents the rule for ``"auto"``.
 
-    ``points`` and ``seeds`` are how many the grid has; ``busy`` says whether a cell keeps a core
-    busy by itself.
+    ``busy`` says whether a cell keeps a core busy by itself.
     """
+    points, seeds = len(grid.points), len(grid.seeds)
     count = len(devices) if devices else 1
     platform = devices[0].platform if devices else default_device().platform
     shares = 1
@@ -160,11 +159,10 @@ def cells_of(block: Block) -> list[Cell]:
 
 def describe_block(grid: Grid, block: Block) -> str:
     """A block in words: its cell, or the first and the last of several."""
-    cells = cells_of(block)
+    cells = [grid.describe(*cell) for cell in cells_of(block)]
     if len(cells) == 1:
-        return f"the cell {grid.describe(*cells[0])}"
-    first, last = grid.describe(*cells[0]), grid.describe(*cells[-1])
-    return f"the {len(cells)} cells from {first} to {last}"
+        return f"the cell {cells[0]}"
+    return f"the {len(cells)} cells from {cells[0]} to {cells[-1]}"
 
 
 def block_ranges(grid: Grid, block: Block) -> str:

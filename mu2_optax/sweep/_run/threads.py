@@ -28,7 +28,7 @@ def run_blocks(
     describe: Callable[[Block], str] = str,
     agree: Callable[[int], int] = int,
 ) -> Iterator[tuple[Block, Any, Exception | None]]:
-    """Runs the blocks; yields each as it finishes.
+    """Runs the blocks; yields each as it finishes, what it returned, and the error if it failed.
 
     On Ctrl-C the blocks that are running finish and are yielded, and then it raises; a second
     Ctrl-C raises at once.
@@ -41,9 +41,6 @@ def run_blocks(
       describe: A block in words, for a note on the error that it raises.
       agree: Returns the largest of the numbers that the processes sharing these blocks pass; the
         number itself if there is one process.
-
-    Yields:
-      The block, what it returned, and the error if it failed.
     """
     with _noting_the_first_interrupt() as interrupted:
 

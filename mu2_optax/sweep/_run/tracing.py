@@ -107,10 +107,10 @@ def check_signature(train: Any, grid: Grid) -> None:
         signature = inspect.signature(train)
     except (TypeError, ValueError):
         return
-    names = ", ".join((*grid.axes, "key"))
     try:
         call(signature.bind, grid, [None] * len(grid.axes), None)
     except TypeError as error:
+        names = ", ".join((*grid.axes, "key"))
         how = f"by keyword, train({names})" if grid.by_name else "as train(learning_rate, key)"
         raise TypeError(
             f"`train` is called {how}, but its signature is {signature}: {error}."
@@ -188,7 +188,7 @@ def keeps_a_core_busy(closed: ClosedJaxpr) -> bool:
         if equation.primitive.name == "conv_general_dilated":
             return True
         if equation.primitive.name in ("scan", "while"):
-            in_loop = (inner for body in _inside(equation) for inner in _equations(body))
+            in_loop = [inner for body in _inside(equation) for inner in _equations(body)]
             if any(e.primitive.name == "dot_general" and _is_large(e) for e in in_loop):
                 return True
     return False
