@@ -80,7 +80,7 @@ def test_a_sweep_equals_separate_runs_after_one_trace_and_one_compile(make, way,
 
 
 def test_auto_loops_over_convolutions_and_vmaps_the_rest_on_cpu(monkeypatch):
-    monkeypatch.setattr(layout, "_workers", lambda: 2)
+    monkeypatch.setattr(layout, "_calls_at_once", lambda: 2)
     assert sweep(make_cnn(), [0.1], 1, progress=False).info["strategy"] == "loop"
     result = sweep(ok, RATES, 2, progress=False)
     assert result.info["strategy"] == "vmap"

@@ -85,15 +85,15 @@ def make_plan(options: argparse.Namespace) -> Plan:
         raise UsageError("--data is the folder of a built-in task; a function reads its own data.")
     if options.ball is not None and not 0 < options.ball < inf:
         raise UsageError(f"--ball must be positive and finite, got {options.ball:g}.")
-    by_hand = options.strategy == "python"
-    if by_hand and options.chunk_size is not None:
+    untraced = options.strategy == "python"
+    if untraced and options.chunk_size is not None:
         raise UsageError(
             "--chunk-size does not apply to --strategy python, which runs one cell at a time."
         )
     lrs = options.lrs or parse_rates(RATES if options.ball is None else BALL_RATES)
     try:
         grid = make_grid(lrs, options.seeds)
-        if not by_hand:
+        if not untraced:
             check_precision(grid)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -192,9 +192,9 @@ def _with_each_optimizer(
     if unfit and not options.quiet:
         listed = ", ".join(unfit)
         print(f"mu2-sweep: leaving out {listed}, whose schedule needs --steps", file=sys.stderr)
-    free = [name for name in names if not OPTIMIZERS[name].in_ball and options.ball is not None]
-    if free:
-        raise UsageError(f"{free[0]} cannot keep the params in a --ball; leave one of them out.")
+    outside = [name for name in names if not OPTIMIZERS[name].in_ball and options.ball is not None]
+    if outside:
+        raise UsageError(f"{outside[0]} cannot keep the params in a --ball; leave one of them out.")
     rows = {name: _row(name, train, setting, rates) for name in names}
     for name, row in rows.items():
         row.info["python"] = python_template(name, options.ball, steps)

@@ -60,7 +60,7 @@ def make_train(task: Task, data: Data) -> Callable[[Any, Any], dict[str, Any]]:
     test images).
     """
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
-    shown_x, shown_y = test_x[:CURVE_IMAGES], test_y[:CURVE_IMAGES]
+    curve_x, curve_y = test_x[:CURVE_IMAGES], test_y[:CURVE_IMAGES]
     count = len(train_x)
     epochs = -(-task.steps * task.batch_size // count)
 
@@ -90,9 +90,9 @@ def make_train(task: Task, data: Data) -> Callable[[Any, Any], dict[str, Any]]:
 
         initial = cross_entropy(logits_of_all(task, params, train_x), train_y)
         stretches = batches.reshape(len(curve_steps(task.steps)) - 1, -1, task.batch_size)
-        _, passed = jax.lax.scan(stretch, (params, optimizer.init(params)), stretches)
-        passed = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), params, passed)
-        params = jax.tree.map(lambda leaf: leaf[-1], passed)
+        _, snapshots = jax.lax.scan(stretch, (params, optimizer.init(params)), stretches)
+        snapshots = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), params, snapshots)
+        params = jax.tree.map(lambda leaf: leaf[-1], snapshots)
         logits = logits_of_all(task, params, test_x)
         return {
             "test_accuracy": jnp.where(
@@ -102,7 +102,7 @@ def make_train(task: Task, data: Data) -> Callable[[Any, Any], dict[str, Any]]:
             "train_loss": cross_entropy(logits_of_all(task, params, train_x), train_y),
             "initial_loss": initial,
             "test_loss_curve": jax.lax.map(
-                lambda params: cross_entropy(task.apply(params, shown_x), shown_y), passed
+                lambda params: cross_entropy(task.apply(params, curve_x), curve_y), snapshots
             ),
         }
 

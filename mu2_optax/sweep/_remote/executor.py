@@ -20,8 +20,8 @@ from mu2_optax.sweep._run.layout import Block, describe_block
 from mu2_optax.sweep._run.programs import Program
 from mu2_optax.sweep._run.threads import Finished, Runner
 
-_SMALL = 2**16  # bytes that may go with each call
-_GLANCE = 0.2  # seconds after which to look at Ctrl-C, the clock and the executor again
+_SMALL_TASK = 2**16  # bytes that may go with each call
+_POLL_SECONDS = 0.2  # seconds after which to look at Ctrl-C, the clock and the executor again
 
 
 class ExecutorError(RuntimeError):
@@ -97,7 +97,7 @@ def _run_calls(
                     for future in [*pending][max(1, len(machines)) :]:
                         future.cancel()
                 try:
-                    future = done.get(timeout=_GLANCE)
+                    future = done.get(timeout=_POLL_SECONDS)
                 except queue.Empty:
                     with _as_executor_error():
                         _check_connected(client)
@@ -157,7 +157,7 @@ def _shipped(client: Any, packed: bytes) -> Iterator[tuple[str, Any]]:
     what to pass as the ``content`` of `run_block`.
     """
     digest = hashlib.blake2b(packed, digest_size=16).hexdigest()
-    if len(packed) <= _SMALL:
+    if len(packed) <= _SMALL_TASK:
         yield digest, packed
     elif client is not None:
         with _on_cluster(client, packed) as content:

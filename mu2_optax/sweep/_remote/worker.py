@@ -24,7 +24,7 @@ from mu2_optax.sweep._run.programs import Program, find_or_make, make_program
 _LIMIT = 4  # programs, with their data, that a worker keeps
 _PROGRAMS: dict[str, tuple[Program, Settings]] = {}  # and the settings that they run under
 _MAKING = threading.Lock()
-_PATIENCE = 300  # seconds
+_TIMEOUT = 300  # seconds
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class OnCluster:
         from distributed import Variable, get_client
 
         variable = Variable(self.name, client=get_client())
-        return variable.get(timeout=_PATIENCE).result(timeout=_PATIENCE)
+        return variable.get(timeout=_TIMEOUT).result(timeout=_TIMEOUT)
 
 
 @dataclass(frozen=True)
@@ -98,18 +98,18 @@ def run_block(digest: str, content: bytes | Path | OnCluster, block: Block) -> b
             fresh = digest not in _PROGRAMS
             program, settings = find_or_make(_PROGRAMS, digest, partial(_make, content), _LIMIT)
     except Exception as error:
-        return pickle.dumps(Reply(worker, error=_portable(error, worker), fatal=True))
+        return pickle.dumps(Reply(worker, error=_picklable(error, worker), fatal=True))
     seconds = time.perf_counter() - start if fresh else 0.0
     reply = partial(Reply, worker, describe_machine(None), seconds)
     try:
         with under_settings(settings):
             values = program.run(block)
     except Exception as error:
-        return pickle.dumps(reply(error=_portable(error, worker)))
+        return pickle.dumps(reply(error=_picklable(error, worker)))
     try:
         return pickle.dumps(reply(values=values))
     except Exception as error:  # `train` returned something that cannot be pickled
-        return pickle.dumps(reply(error=_portable(error, worker), fatal=True))
+        return pickle.dumps(reply(error=_picklable(error, worker), fatal=True))
 
 
 def _make(content: bytes | Path | OnCluster) -> tuple[Program, Settings]:
@@ -136,7 +136,7 @@ def _make(content: bytes | Path | OnCluster) -> tuple[Program, Settings]:
     return program, task.settings
 
 
-def _portable(error: Exception, worker: str) -> Exception:
+def _picklable(error: Exception, worker: str) -> Exception:
     """An error that can be pickled, with a note on where it was raised."""
     formatted = "".join(traceback.format_exception(error)).rstrip()
     try:

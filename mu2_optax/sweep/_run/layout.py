@@ -118,7 +118,7 @@ def choose_layout(
     if strategy == "auto":
         strategy = "loop" if platform == "cpu" and busy else "vmap"
         if platform == "cpu" and devices is None and chunk_size is None:
-            shares = _workers()  # a call per core: XLA runs a small matrix product on one core
+            shares = _calls_at_once()  # XLA runs a small matrix product on one core
     # Split the axis that leaves the fullest device with the fewest cells.
     sharded = 0 if ceil(points / count) * seeds <= points * ceil(seeds / count) else 1
     parts = (count, 1) if sharded == 0 else (1, count)
@@ -129,11 +129,11 @@ def choose_layout(
     elif strategy == "map":
         lanes = min(chunk_size or 1, lanes)
     elif chunk_size is not None:
-        own_points, own_seeds = _chunk(own_points, own_seeds, chunk_size)
+        own_points, own_seeds = _split_into_chunks(own_points, own_seeds, chunk_size)
         lanes = own_points * own_seeds
     block = (own_points * parts[0], own_seeds * parts[1])
     calls = ceil(points / block[0]) * ceil(seeds / block[1])
-    workers = min(calls, _workers()) if platform == "cpu" and count == 1 else 1
+    workers = min(calls, _calls_at_once()) if platform == "cpu" and count == 1 else 1
     return Layout(strategy, *block, lanes, workers, tuple(devices) if devices else None, sharded)
 
 
@@ -192,7 +192,7 @@ def explained_if_out_of_memory(error: Exception, layout: Layout, grid: Grid) -> 
     )
 
 
-def _chunk(points: int, seeds: int, size: int) -> tuple[int, int]:
+def _split_into_chunks(points: int, seeds: int, size: int) -> tuple[int, int]:
     """A block of at most ``size`` cells: whole seeds if they fit, else a part of one seed."""
     if size >= points:
         calls = ceil(seeds / min(seeds, size // points))
@@ -200,6 +200,6 @@ def _chunk(points: int, seeds: int, size: int) -> tuple[int, int]:
     return ceil(points / ceil(points / size)), 1
 
 
-def _workers() -> int:
+def _calls_at_once() -> int:
     """How many calls run at once: one per core, at most 4; their own threads fill further cores."""
     return min(4, cores())

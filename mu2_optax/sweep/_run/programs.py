@@ -158,7 +158,7 @@ def _block_function(cell: Callable[[Any, Any, Any], Any], layout: Layout) -> Cal
         if layout.strategy == "loop":
             return jax.tree.map(lambda leaf: leaf[None, None], run(points[0], seeds[0]))
         if layout.strategy == "map":
-            return _mapped(run, points, seeds, layout.lanes)
+            return _run_by_map(run, points, seeds, layout.lanes)
         # The outer map is over seeds and the inner one over points: what depends on the key alone,
         # such as the gathering of batches, is computed once per seed and shared by all points.
         return jax.vmap(lambda seed: jax.vmap(lambda point: run(point, seed))(points), out_axes=1)(
@@ -178,7 +178,7 @@ def _block_function(cell: Callable[[Any, Any, Any], Any], layout: Layout) -> Cal
     return shard_map(block, mesh=mesh, in_specs=specs, out_specs=out, check_rep=False)
 
 
-def _mapped(run: Callable[[Any, Any], Any], points: Any, seeds: Any, lanes: int) -> Any:
+def _run_by_map(run: Callable[[Any, Any], Any], points: Any, seeds: Any, lanes: int) -> Any:
     """Runs the block by ``lax.map``, ``lanes`` cells at a time."""
     if lanes < len(points):
         over_points = lambda seed: jax.lax.map(

@@ -19,7 +19,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from mu2_optax.sweep._grid import RESERVED, Grid
 
 # Addresses of objects and names of functions make no difference to the numbers.
-_ACCIDENTAL = re.compile(r" at 0x\w+|\bname=\S+")
+_IRRELEVANT = re.compile(r" at 0x\w+|\bname=\S+")
 
 # Two limits for a product of matrices. If one of its sides is shorter than _SHORT, it gains from
 # several lanes side by side. From _LARGE multiplications on, it is slower beside other lanes than
@@ -87,9 +87,9 @@ def check_precision(grid: Grid) -> None:
     dtype = jax.dtypes.canonicalize_dtype(float)
     for name, axis in grid.axes.items():
         with np.errstate(over="ignore"):
-            passed = axis.astype(dtype)
-        lost = ~np.isfinite(passed) | ((passed == 0) & (axis != 0))
-        if lost.any() or len(np.unique(passed)) < len(passed):
+            rounded = axis.astype(dtype)
+        lost = ~np.isfinite(rounded) | ((rounded == 0) & (axis != 0))
+        if lost.any() or len(np.unique(rounded)) < len(rounded):
             raise ValueError(
                 f"the values of `{name}` must be different numbers in {dtype}, in which they are "
                 f"passed, got {axis.tolist()}; space them out, or turn on jax_enable_x64."
@@ -167,8 +167,8 @@ def fingerprint(closed: ClosedJaxpr) -> str:
     It is a hash of the program's text and of every array in it, but not of what a host callback
     does.
     """
-    digest = hashlib.blake2b(_ACCIDENTAL.sub("", str(closed.jaxpr)).encode(), digest_size=16)
-    for part in _parts(closed):
+    digest = hashlib.blake2b(_IRRELEVANT.sub("", str(closed.jaxpr)).encode(), digest_size=16)
+    for part in _all_jaxprs(closed):
         for constant in getattr(part, "consts", ()):
             is_array = isinstance(constant, jax.Array)
             is_key = is_array and jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
@@ -188,7 +188,7 @@ def keeps_a_core_busy(closed: ClosedJaxpr) -> bool:
         if equation.primitive.name == "conv_general_dilated":
             return True
         if equation.primitive.name in ("scan", "while"):
-            in_loop = [inner for body in _inside(equation) for inner in _equations(body)]
+            in_loop = [inner for body in _jaxprs_of(equation) for inner in _equations(body)]
             if any(e.primitive.name == "dot_general" and _is_large(e) for e in in_loop):
                 return True
     return False
@@ -201,7 +201,7 @@ def has_callback(closed: ClosedJaxpr) -> bool:
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
     """All operations of a program, also those inside others."""
-    for part in _parts(jaxpr):
+    for part in _all_jaxprs(jaxpr):
         yield from part.eqns
 
 
@@ -215,15 +215,15 @@ def _is_large(product: Any) -> bool:
     return min(rows, inner, columns) >= _SHORT and rows * inner * columns >= _LARGE
 
 
-def _parts(jaxpr: Any) -> Iterator[Any]:
+def _all_jaxprs(jaxpr: Any) -> Iterator[Any]:
     """A jaxpr, and those inside its equations, depth first."""
     yield jaxpr
     for equation in jaxpr.eqns:
-        for inside in _inside(equation):
-            yield from _parts(inside)
+        for inside in _jaxprs_of(equation):
+            yield from _all_jaxprs(inside)
 
 
-def _inside(equation: Any) -> list[Any]:
+def _jaxprs_of(equation: Any) -> list[Any]:
     """The jaxprs that an equation runs."""
     is_jaxpr: Callable[[Any], bool] = lambda value: hasattr(value, "eqns")
     values = jax.tree.leaves(list(equation.params.values()), is_leaf=is_jaxpr)
