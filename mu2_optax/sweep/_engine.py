@@ -23,7 +23,8 @@ from mu2_optax.sweep._environment import (
 )
 from mu2_optax.sweep._grid import Grid, Rates, make_grid
 from mu2_optax.sweep._remote.executor import on_executor
-from mu2_optax.sweep._results.outcomes import Outcomes, check_context, in_a_line
+from mu2_optax.sweep._results.cells import Outcomes, check_context, in_a_line
+from mu2_optax.sweep._results.journal import Journal
 from mu2_optax.sweep._results.result import SweepResult
 from mu2_optax.sweep._run.layout import (
     Block,
@@ -34,8 +35,7 @@ from mu2_optax.sweep._run.layout import (
     choose_layout,
     cover,
     describe_block,
-    explain_out_of_memory,
-    is_out_of_memory,
+    explained_if_out_of_memory,
 )
 from mu2_optax.sweep._run.programs import Program, make_program
 from mu2_optax.sweep._run.progress import Progress
@@ -159,15 +159,15 @@ def sweep(
     shown = progress and not (shared and jax.process_index())
     with (
         closing(Progress(int(np.prod(grid.shape)), label, shown)) as bar,
-        one_journal(resume) if shared else nullcontext(resume) as journal,
+        one_journal(resume) if shared else nullcontext(resume) as path,
     ):
         bar.note("tracing")
-        sizes = (len(grid.points), len(grid.seeds))
-        layout = partial(choose_layout, strategy, chunk_size, devices, *sizes)
+        layout = partial(choose_layout, strategy, chunk_size, devices, grid)
         program = make_program(train, grid, strategy, layout)
-        outcomes = Outcomes(
-            grid, program.outputs, check, journal, label, context, program.fingerprint
-        )
+        journal = None
+        if path is not None:
+            journal = Journal(path, grid, program.outputs, label, context, program.fingerprint())
+        outcomes = Outcomes(grid, program.outputs, check, journal, label)
         info = {
             "strategy": program.layout.strategy,
             "block": [program.layout.points, program.layout.seeds],
@@ -178,22 +178,20 @@ def sweep(
             "machine": describe_machine(devices),
             "context": dict(context or {}),
         }
-        place = (
-            in_this_process(program, info)
-            if executor is None
-            else on_executor(executor, train, grid, program, info)
-        )
+        if executor is None:
+            place = in_this_process(program, info)
+        else:
+            place = on_executor(executor, train, grid, program, info)
         try:
             _run_cells(program, place, grid, outcomes, deadline, bar, info)
         except KeyboardInterrupt:
             raise SweepInterrupted(outcomes.result(info)) from None
         except Exception as error:
-            finished = outcomes.result(info)
-            if is_out_of_memory(error):
-                reason = explain_out_of_memory(error, program.layout, grid)
-                raise _with_result(MemoryError(reason), finished) from error
-            _with_result(error, finished)
-            raise
+            raised = explained_if_out_of_memory(error, program.layout, grid)
+            vars(raised)["result"] = outcomes.result(info)
+            if raised is error:
+                raise
+            raise raised from error
     return outcomes.result(info)
 
 
@@ -209,11 +207,7 @@ def _run_cells(
     """Runs the cells that have no outcome yet, and notes how long that took."""
     layout = program.layout
     bar.skip(len(outcomes.cells))
-    todo = [
-        block
-        for block in cover(grid, layout)
-        if any(cell not in outcomes.cells for cell in cells_of(block))
-    ]
+    todo = [block for block in cover(grid, layout) if set(cells_of(block)) - outcomes.cells.keys()]
     if not todo:
         return
     bar.note("compiling")
@@ -245,9 +239,3 @@ def _run_cells(
                 bar.advance(len(outcomes.cells) - before, block_ranges(grid, block))
         finally:
             info["run_seconds"] = round(time.perf_counter() - start, 4)
-
-
-def _with_result(error: Any, result: SweepResult) -> Exception:
-    """Puts what has finished into an error that ends a sweep."""
-    error.result = result
-    return error

@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 # Names of `jax.config`; each is also a context manager, `jax.debug_nans(True)`.
-_NAMES = (
+_CONTEXT_SETTINGS = (
     "enable_x64",
     "debug_nans",
     "debug_infs",
@@ -32,7 +32,7 @@ _NAMES = (
 )
 
 # Names of `jax.config` on which the numbers of a cell depend.
-_DECIDING = (
+_NUMERIC_SETTINGS = (
     "enable_x64",
     "default_matmul_precision",
     "default_prng_impl",
@@ -47,17 +47,14 @@ Settings = dict[str, Any]
 
 
 def current_settings() -> Settings:
-    """The settings of this thread that change what a function computes.
-
-    They were set through ``jax.config`` or by a ``with``.
-    """
+    """This thread's settings, by ``jax.config`` or a ``with``, that change what is computed."""
     config: Any = jax.config
-    return {name: getattr(config, f"jax_{name}") for name in _NAMES}
+    return {name: getattr(config, f"jax_{name}") for name in _CONTEXT_SETTINGS}
 
 
 def deciding_settings() -> Settings:
     """The settings on which numbers depend, to be compared with those of another run."""
-    return {f"jax_{name}": getattr(jax.config, f"jax_{name}", None) for name in _DECIDING}
+    return {f"jax_{name}": getattr(jax.config, f"jax_{name}", None) for name in _NUMERIC_SETTINGS}
 
 
 @contextmanager
@@ -112,11 +109,7 @@ def is_shared(devices: Sequence[jax.Device] | None) -> bool:
 
 
 def check_all_take_part(devices: Sequence[jax.Device]) -> None:
-    """Requires devices of every process, because all processes have to make the same call.
-
-    Raises:
-      ValueError: If a process has none of the devices.
-    """
+    """Requires devices of every process, because all processes have to make the same call."""
     owners = {device.process_index for device in devices}
     if owners != set(range(jax.process_count())):
         raise ValueError(

@@ -1,5 +1,6 @@
 """The grid of a sweep: its named axes, its seeds, and the arguments of each cell."""
 
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,10 +46,13 @@ class Grid:
 
         Without axes there is one combination, which is empty.
         """
-        if not self.axes:
-            return np.zeros((1, 0))
-        mesh = np.meshgrid(*self.axes.values(), indexing="ij")
-        return np.stack([axis.ravel() for axis in mesh], axis=1)
+        return np.asarray(list(itertools.product(*self.axes.values())), dtype=np.float64)
+
+    @property
+    def cells(self) -> dict[Cell, tuple[tuple[float, ...], int]]:
+        """The values and the seed of each cell."""
+        points, seeds = enumerate(self.points.tolist()), list(enumerate(self.seeds.tolist()))
+        return {(i, j): (tuple(point), seed) for i, point in points for j, seed in seeds}
 
     def describe(self, point: int, seed: int) -> str:
         """The cell in words: ``learning_rate=0.1, seed=0``."""
@@ -71,15 +75,23 @@ def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
                 f"an axis of `learning_rates` must be an argument's name and none of {RESERVED}, "
                 f"got {name!r}; `train` gets each axis by keyword, and `key`."
             )
-    axes = {name: _axis(name, values) for name, values in named.items()}
-    return Grid(axes, _seeds(seeds), by_name)
+    axes = {name: _read_axis(name, values) for name, values in named.items()}
+    return Grid(axes, _read_seeds(seeds), by_name)
 
 
-def _axis(name: str, values: Any) -> npt.NDArray[np.float64]:
-    """The values of one axis as float64, checked."""
+def _read_axis(name: str, values: Any) -> npt.NDArray[np.float64]:
+    """The values of one axis as float64, checked; float32 numbers become what they print as.
+
+    So the 0.1 of ``jnp.logspace`` is the 0.1 of a list, and `merge` finds them equal.
+    """
     label = "`learning_rates`" if name == LEARNING_RATE else f"axis `{name}`"
     try:
-        array = np.atleast_1d(_as_float64(values))
+        array = np.atleast_1d(np.asarray(values))
+        if array.dtype.kind in "cbUS":
+            raise TypeError("complex numbers, booleans or text")
+        if array.dtype == np.float32:
+            array = array.astype(str)
+        array = array.astype(np.float64)
     except (TypeError, ValueError):
         raise TypeError(
             f"{label} must be numbers, got {values!r}; pass a list such as [0.01, 0.1, 1.0]."
@@ -90,22 +102,11 @@ def _axis(name: str, values: Any) -> npt.NDArray[np.float64]:
         raise ValueError(f"{label} must be finite, got {values!r}.")
     if name == LEARNING_RATE and (array < 0).any():
         raise ValueError(f"{label} must not be negative, got {array.min():g}.")
-    return _distinct(label, array)
+    _check_distinct(label, array)
+    return array
 
 
-def _as_float64(values: Any) -> npt.NDArray[np.float64]:
-    """Real numbers in float64; a float32 becomes the decimal number that it prints as.
-
-    So the 0.1 of ``jnp.logspace`` is the 0.1 of a list, and `merge` finds them equal.
-    """
-    array = np.asarray(values)
-    if array.dtype.kind in "cbUS":
-        raise TypeError("complex numbers, booleans or text")
-    return np.asarray(array.astype(str) if array.dtype == np.float32 else array, dtype=np.float64)
-
-
-def _seeds(seeds: Any) -> npt.NDArray[np.int64]:
-    """The seeds as int64, checked."""
+def _read_seeds(seeds: Any) -> npt.NDArray[np.int64]:
     remedy = "pass a number of seeds such as 3, or a list of seeds such as [0, 1, 2]"
     try:
         if np.asarray(seeds).dtype == bool:
@@ -120,12 +121,12 @@ def _seeds(seeds: Any) -> npt.NDArray[np.int64]:
         raise TypeError(f"`seeds` must be integers, got {seeds!r}; {remedy}.") from None
     if not values or min(values) < 0 or max(values) >= 2**32:
         raise ValueError(f"`seeds` must lie in [0, 2**32), got {seeds!r}; {remedy}.")
-    return _distinct("`seeds`", np.asarray(values, dtype=np.int64))
+    array = np.asarray(values, dtype=np.int64)
+    _check_distinct("`seeds`", array)
+    return array
 
 
-def _distinct(label: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array itself, if no value occurs twice."""
+def _check_distinct(label: str, array: npt.NDArray[Any]) -> None:
     values, counts = np.unique(array, return_counts=True)
     if (counts > 1).any():
         raise ValueError(f"{label} must not repeat a value, got {values[counts > 1][0]:g} twice.")
-    return array

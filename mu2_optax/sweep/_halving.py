@@ -80,7 +80,7 @@ def halving(
             f"`learning_rates` must be rates alone, got the axes {list(grid.axes)}; close over the "
             "other values in `train`."
         )
-    planned = _check_budgets(budgets)
+    planned = _steps_of_rungs(budgets)
     left, stopped, rungs = grid.axes[LEARNING_RATE], [], []
     for steps in planned:
         last = steps == planned[-1]
@@ -89,35 +89,35 @@ def halving(
                 partial(train, steps=steps),
                 left,
                 grid.seeds.tolist(),
-                resume=_journal(resume, steps, left, grid),
+                resume=_journal_of_rung(resume, steps, left, grid),
                 context={**(context or {}), "steps": steps},
                 **options,
             )
         except BaseException as error:
             finished = getattr(error, "result", None)
             if isinstance(finished, SweepResult):  # make it span the whole grid, not only the rung
-                vars(error)["result"] = _over_all(finished, grid, last)
+                vars(error)["result"] = _over_all_rates(finished, grid, last)
             raise
         name = next(iter(result.metrics)) if metric is None else metric
         means = band_of_rates(result, name)[0].mean
-        rungs.append({"steps": steps, "rates": left.tolist(), "means": _as_json(means)})
+        for_json = [mean if np.isfinite(mean) else None for mean in means.tolist()]
+        rungs.append({"steps": steps, "rates": left.tolist(), "means": for_json})
         if not last:
             kept = _best(means, metric_mode(name, mode))
             stopped += [[rate, steps] for i, rate in enumerate(left.tolist()) if i not in kept]
             left = left[kept]
     taken = sum(rung["steps"] * len(rung["rates"]) for rung in rungs)
-    told = {
+    result = _over_all_rates(result, grid)
+    result.info["halving"] = {
         "budgets": planned,
         "stopped": stopped,
         "share": taken / (planned[-1] * len(grid.axes[LEARNING_RATE])),
         "rungs": rungs,
     }
-    whole = _over_all(result, grid)
-    return replace(whole, info=whole.info | {"halving": told})
+    return result
 
 
-def _check_budgets(budgets: int | Sequence[int]) -> list[int]:
-    """The steps of each rung."""
+def _steps_of_rungs(budgets: int | Sequence[int]) -> list[int]:
     if isinstance(budgets, int):
         budgets = [steps for steps in (budgets // 16, budgets // 4, budgets) if steps]
     planned = [int(steps) for steps in budgets]
@@ -136,7 +136,7 @@ def _best(means: npt.NDArray[np.float64], mode: Mode) -> list[int]:
     return sorted(best.tolist())
 
 
-def _journal(
+def _journal_of_rung(
     resume: str | Path | None, steps: int, left: npt.NDArray[np.float64], grid: Grid
 ) -> Path | None:
     """The file of a rung; its name tells which rates survived, because a rerun may keep others."""
@@ -148,13 +148,9 @@ def _journal(
     return path.with_name(f"{path.stem}-{steps}{which}{path.suffix}")
 
 
-def _over_all(result: SweepResult, grid: Grid, last: bool = True) -> SweepResult:
+def _over_all_rates(result: SweepResult, grid: Grid, last: bool = True) -> SweepResult:
     """The last rung's result over all rates; of an earlier rung, one in which nothing finished."""
     if last:
-        return in_grid(result, grid.axes, grid.seeds)
+        return in_grid([result], grid.axes, grid.seeds)
     finished = np.zeros(grid.shape, bool)
     return replace(result, metrics={}, axes=dict(grid.axes), finished=finished, errors={})
-
-
-def _as_json(values: npt.NDArray[np.float64]) -> list[float | None]:
-    return [value if np.isfinite(value) else None for value in values.tolist()]

@@ -40,7 +40,7 @@ def use_clock(monkeypatch):
 @pytest.fixture
 def compiles():
     """The compilations since the test began; none of those before it is remembered."""
-    programs.forget()
+    programs._COMPILED.clear()
     COMPILES.clear()
     return COMPILES
 

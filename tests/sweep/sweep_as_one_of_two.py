@@ -13,7 +13,7 @@ import numpy as np
 from sweep.conftest import make_logistic
 
 from mu2_optax.sweep import SweepInterrupted, save_results, sweep
-from mu2_optax.sweep._results.outcomes import Outcomes
+from mu2_optax.sweep._results.cells import Outcomes
 
 RATES = np.logspace(-3, 1, 8)
 SEEDS = 6

@@ -80,7 +80,7 @@ def test_a_sweep_equals_separate_runs_after_one_trace_and_one_compile(make, way,
 
 
 def test_auto_loops_over_convolutions_and_vmaps_the_rest_on_cpu(monkeypatch):
-    monkeypatch.setattr(layout, "_workers", lambda: 2)
+    monkeypatch.setattr(layout, "_calls_at_once", lambda: 2)
     assert sweep(make_cnn(), [0.1], 1, progress=False).info["strategy"] == "loop"
     result = sweep(ok, RATES, 2, progress=False)
     assert result.info["strategy"] == "vmap"
@@ -109,7 +109,7 @@ def test_auto_loops_where_a_product_in_a_loop_keeps_a_core_busy(units, in_loop, 
 
 @pytest.mark.parametrize("chunk_size", range(1, 20))
 def test_chunks_have_at_most_chunk_size_cells(chunk_size):
-    chosen = layout.choose_layout("vmap", chunk_size, None, 6, 3, False)
+    chosen = layout.choose_layout("vmap", chunk_size, None, make_grid(range(6), 3), False)
     assert chosen.points * chosen.seeds <= chunk_size
 
 
@@ -250,13 +250,16 @@ def test_ctrl_c_keeps_what_has_finished():
     assert result.diverged().sum() == 0  # what has not been run has not diverged
 
 
+ON_TWO_THREADS = functools.partial(on_threads, lambda block: block, 2)
+
+
 def interrupt_in_the_first_block(times):
     """What `run_blocks` yields when Ctrl-C comes while its first block is being recorded."""
     seen = []
     usual = signal.getsignal(signal.SIGINT)
 
     def record_all():
-        for block, value, _ in run_blocks(on_threads(lambda block: block, 2), range(10), 0):
+        for block, value, _ in run_blocks(ON_TWO_THREADS, range(10), 0):
             assert value == block
             seen.append(block)
             for _ in range(times if len(seen) == 1 else 0):
@@ -279,9 +282,7 @@ def test_a_second_ctrl_c_does_not_wait():
 def test_in_another_thread_a_sweep_leaves_the_signals_alone():
     usual = signal.getsignal(signal.SIGINT)
     with ThreadPoolExecutor() as pool:
-        blocks = pool.submit(
-            lambda: list(run_blocks(on_threads(lambda block: block, 2), range(3), 0))
-        )
+        blocks = pool.submit(lambda: list(run_blocks(ON_TWO_THREADS, range(3), 0)))
     assert len(blocks.result()) == 3
     assert signal.getsignal(signal.SIGINT) is usual
 

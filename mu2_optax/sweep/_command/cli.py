@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ import numpy as np
 
 from mu2_optax.sweep import (
     ExecutorError,
-    SweepInterrupted,
     SweepResult,
     halving,
     load_results,
@@ -32,11 +31,11 @@ from mu2_optax.sweep._command.names import UsageError, open_executor
 from mu2_optax.sweep._command.options import build_parser, listing, with_signs
 from mu2_optax.sweep._command.plan import MODES, Plan, Row, choose_metric, make_plan
 from mu2_optax.sweep._command.tasks import INITIAL, TASKS
-from mu2_optax.sweep._grid import LEARNING_RATE
+from mu2_optax.sweep._grid import make_grid
+from mu2_optax.sweep._results.cells import in_a_line
 from mu2_optax.sweep._results.journal import JournalError
-from mu2_optax.sweep._results.outcomes import in_a_line
 
-_COMPARISON = "mu2-sweep-compare.html"
+# The options that --compare heeds.
 _COMPARED = {"compare", "metric", "better", "tolerance", "out", "quiet", "command"}
 
 
@@ -54,15 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(with_signs(arguments))
     options.command = shlex.join(["mu2-sweep", *arguments])
     if options.list:
-        _say(listing())
+        _print(listing())
         return 0
     try:
         if options.compare:
-            _say(_compare(options, parser.parse_args([])))
+            _print(_compare(options, parser.parse_args([])))
             return 0
-        with ExitStack() as stack:
-            return _run(options, stack)
-    except UsageError as error:
+        plan = make_plan(options)
+        with open_executor(options) as executor:
+            return _run(plan, options, executor)
+    except (UsageError, JournalError) as error:
         print(f"mu2-sweep: {error}", file=sys.stderr)
         return 2
     except OSError as error:  # writing a file of the run failed: the disk is full, say
@@ -77,20 +77,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _run(options: argparse.Namespace, stack: ExitStack) -> int:
+def _run(plan: Plan, options: argparse.Namespace, executor: Executor | None) -> int:
     """Sweeps each optimizer, then writes and prints what there is."""
     start = time.perf_counter()
-    plan = make_plan(options)
-    executor = stack.enter_context(open_executor(options))
-    stopped = ""
+    status, stopped = 0, ""
     results: dict[str, SweepResult] = {}
-    status = 0
     for label, row in plan.rows.items():
         journal = plan.folder / "journal" / f"{label}.jsonl"
         try:
-            results[label] = _way(row, plan, options)(
+            results[label] = _choose_sweep(row, plan, options)(
                 row.train,
-                row.rates and row.rates[LEARNING_RATE],
+                row.rates,
                 plan.seeds.tolist(),
                 strategy=options.strategy,
                 chunk_size=options.chunk_size,
@@ -101,19 +98,15 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
                 executor=executor,
                 check=partial(choose_metric, options.metric, options.better),
             )
-        except (SweepInterrupted, ExecutorError) as stop:
+        except (KeyboardInterrupt, ExecutorError) as stop:
             status, stopped = 130, "interrupted"
             if isinstance(stop, ExecutorError):
                 status, stopped = 1, f"{label}: the cluster was lost ({stop.__cause__!r})"
-            if stop.result is not None and stop.result.finished.any():
-                results[label] = stop.result
+            result = getattr(stop, "result", None)
+            if result is not None and result.finished.any():
+                results[label] = result
             break
-        except KeyboardInterrupt:
-            status, stopped = 130, "interrupted"
-            break
-        except JournalError as error:
-            raise UsageError(str(error)) from error
-        except UsageError:
+        except (UsageError, JournalError):
             raise
         except Exception as error:  # in the task's own code; the other optimizers may still work
             if isinstance(error, OSError) and error.filename == str(journal):
@@ -139,8 +132,8 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> int:
     return status
 
 
-def _way(row: Row, plan: Plan, options: argparse.Namespace) -> Callable[..., SweepResult]:
-    """How to run a row: every rate to the end, or with --halving only the best."""
+def _choose_sweep(row: Row, plan: Plan, options: argparse.Namespace) -> Callable[..., SweepResult]:
+    """What runs a row: every rate to the end, or with --halving only the best."""
     if not options.halving or not row.rates or plan.steps is None:
         return sweep
     mode = MODES.get(options.better)
@@ -151,9 +144,9 @@ def _all_failed(error: Exception, row: Row, plan: Plan, label: str) -> SweepResu
     """The result of a sweep that raised: what had not finished has failed, with that error."""
     result = getattr(error, "result", None)
     if not isinstance(result, SweepResult):  # nothing had run yet
-        shape = (*map(len, row.rates.values()), len(plan.seeds))
-        result = SweepResult({}, dict(row.rates), plan.seeds, np.zeros(shape, bool))
-    cells = (tuple(map(int, cell)) for cell in np.argwhere(~result.finished))
+        grid = make_grid(row.rates, plan.seeds.tolist())
+        result = SweepResult({}, grid.axes, grid.seeds, np.zeros(grid.shape, bool))
+    cells = map(tuple, np.argwhere(~result.finished).tolist())
     errors = result.errors | dict.fromkeys(cells, in_a_line(error))
     return replace(result, label=label, finished=np.ones(result.shape, bool), errors=errors)
 
@@ -180,7 +173,7 @@ def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Nam
     total = sum(int(result.finished.sum()) for result in results.values())
     shares = [r.info["halving"]["share"] for r in results.values() if "halving" in r.info]
     halved = f", by halving with {max(shares) * 100:.0f} % of the steps" if shares else ""
-    _say(
+    _print(
         f"{text_table(results, metric, mode, initial, options.tolerance)}\n"
         f"{total} cells{halved}, {diverged} diverged{f', {failed} failed' if failed else ''}. "
         f"In {plan.folder}:\n"
@@ -197,30 +190,25 @@ def _compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
         if name not in _COMPARED and value != getattr(defaults, name):
             given = "MODULE:FUNCTION" if name == "function" else f"--{name.replace('_', '-')}"
             raise UsageError(f"--compare reads finished runs, so {given} does not apply.")
-    runs = [_load(folder) for folder in options.compare]
+    a, b = options.compare
+    runs = (_load(a), _load(b))
     known = [shared_metrics(run) for run in runs]
     shared = [name for name in known[0] if name in known[1]]
     if not shared or (options.metric and options.metric not in shared):
-        wanted = f"the metric {options.metric!r}" if options.metric else "no metric"
-        verb = "is not in both runs" if options.metric else "is in both runs"
-        listed = "; ".join(
-            f"{folder} has {', '.join(own) or 'none'}"
-            for folder, own in zip(options.compare, known, strict=True)
-        )
-        raise UsageError(f"{wanted} {verb}: {listed}.")
+        wanted = f"the metric {options.metric!r} is not" if options.metric else "no metric is"
+        of_a, of_b = (", ".join(names) or "none" for names in known)
+        raise UsageError(f"{wanted} in both runs: {a} has {of_a}; {b} has {of_b}.")
     metric, mode = choose_metric(options.metric, options.better, shared)
     initial = INITIAL.get(metric)
     if any(result.metrics and initial not in result.metrics for r in runs for result in r.values()):
         initial = None
-    page = Path(options.out or ".") / _COMPARISON
+    page = Path(options.out or ".") / "mu2-sweep-compare.html"
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out must name a folder, got {options.out} ({error}).") from error
-    a, b = options.compare
     write_comparison(
-        runs[0],
-        runs[1],
+        *runs,
         metric,
         page,
         names=(a, b),
@@ -229,9 +217,10 @@ def _compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
         initial=initial,
         tolerance=options.tolerance,
     )
-    tables = [text_table(run, metric, mode, initial, options.tolerance) for run in runs]
-    listed = "".join(f"{f}:\n{t}\n\n" for f, t in zip((a, b), tables, strict=True))
-    return f"{listed}The differences are in {page} (open it in a browser)."
+    first, second = (text_table(r, metric, mode, initial, options.tolerance) for r in runs)
+    return (
+        f"{a}:\n{first}\n\n{b}:\n{second}\n\nThe differences are in {page} (open it in a browser)."
+    )
 
 
 def _load(folder: str) -> dict[str, SweepResult]:
@@ -250,7 +239,7 @@ def _load(folder: str) -> dict[str, SweepResult]:
     return results
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     """Prints, even if the reader, such as ``head``, has gone away."""
     try:
         print(text, flush=True)

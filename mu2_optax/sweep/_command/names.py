@@ -25,10 +25,8 @@ def choose(
 ) -> list[str]:
     """The names in a comma-separated list, each of them known, or the name of a group; all if None.
 
-    A dash may stand for an underscore where the name with the dash is not known.
-
-    Raises:
-      UsageError: With the known names, and the one that may have been meant.
+    A dash may stand for an underscore where the name with the dash is not known. For an unknown
+    name, the error lists the known ones, and says which may have been meant.
     """
     available = list(known)
     if names is None:

@@ -24,9 +24,6 @@ from mu2_optax import (
     storm,
 )
 
-Projection = Callable[[Any], Any]
-_WARMUP = 0.05  # of the steps, where there is a warm-up
-
 
 class Setting(NamedTuple):
     """What an optimizer may want to know besides its learning rate.
@@ -38,11 +35,8 @@ class Setting(NamedTuple):
     """
 
     momentum: DoubleMomentum = fixed_momentum()
-    projection: Projection | None = None
+    projection: Callable[[Any], Any] | None = None
     steps: int | None = None
-
-
-Factory = Callable[[Any, Setting], optax.GradientTransformation]
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,8 @@ class Contender:
 
     Attributes:
       summary: What it is, in a line.
-      make: A function of (learning rate, setting) that returns the transform.
+      make: A function of (learning rate, setting) that returns the transform, which may leave the
+        projection to `make_optimizer` if it is one of Optax.
       python: The call that makes it, with ``{learning_rate}`` where the rate goes;
         `python_template` fills in the rest.
       untouched: The rate that was published as its default; None if there is none.
@@ -61,12 +56,17 @@ class Contender:
     """
 
     summary: str
-    make: Factory
+    make: Callable[[Any, Setting], optax.GradientTransformation]
     python: str
     untouched: float | None = None
     has_rate: bool = True
     needs_steps: bool = False
     in_ball: bool = True
+
+    @property
+    def of_optax(self) -> bool:
+        """Whether it comes from Optax, and is projected from outside."""
+        return self.python.startswith("optax.")
 
 
 class Optimizer(optax.GradientTransformationExtraArgs):
@@ -77,39 +77,17 @@ class Optimizer(optax.GradientTransformationExtraArgs):
         return evaluated(state, params)
 
 
-def _baseline(make: Callable[[Any], optax.GradientTransformation]) -> Factory:
-    """A plain optimizer, projected after each step if there is a projection."""
-    return lambda learning_rate, setting: _projected(make(learning_rate), setting)
-
-
-def _projected(
-    inner: optax.GradientTransformation, setting: Setting
-) -> optax.GradientTransformation:
-    return inner if setting.projection is None else projected(inner, setting.projection)
-
-
-def _momentum_sgd(learning_rate: Any) -> optax.GradientTransformation:
-    """Momentum 0.9 with dampening 0.9: the buffer is 0.9 buffer + 0.1 gradient."""
-    return optax.chain(optax.ema(0.9, debias=False), optax.sgd(learning_rate))
-
-
 def _adamw_cosine(learning_rate: Any, setting: Setting) -> optax.GradientTransformation:
     """AdamW with a linear warm-up and half a cosine down to zero."""
     assert setting.steps is not None  # `needs_steps`
     warmup = _warmup(setting.steps)
     shape = optax.warmup_cosine_decay_schedule(0.0, 1.0, warmup, setting.steps)
-    return _projected(optax.adamw(lambda count: learning_rate * shape(count + 1)), setting)
-
-
-def _schedule_free(learning_rate: Any, setting: Setting) -> optax.GradientTransformation:
-    """Schedule-free AdamW, with its warm-up where the number of steps is known."""
-    return contrib.schedule_free_adamw(
-        learning_rate, warmup_steps=setting.steps and _warmup(setting.steps)
-    )
+    return optax.adamw(lambda count: learning_rate * shape(count + 1))
 
 
 def _warmup(steps: int) -> int:
-    return max(1, round(_WARMUP * steps))
+    """The steps of a warm-up: 5 % of all."""
+    return max(1, round(0.05 * steps))
 
 
 # The step of each is the learning rate itself, never multiplied by α, so that the rates of
@@ -138,20 +116,22 @@ OPTIMIZERS: dict[str, Contender] = {
     ),
     "schedule_free_adamw": Contender(
         "schedule-free AdamW with a warm-up over 5 % of the steps, evaluated at its average",
-        _schedule_free,
+        lambda lr, setting: contrib.schedule_free_adamw(
+            lr, warmup_steps=setting.steps and _warmup(setting.steps)
+        ),
         "optax.contrib.schedule_free_adamw({learning_rate}, warmup_steps={warmup})",
         untouched=2.5e-3,
         in_ball=False,
     ),
     "prodigy": Contender(
         "Prodigy: finds a rate, which is multiplied by that of the table",
-        _baseline(contrib.prodigy),
+        lambda lr, setting: contrib.prodigy(lr),
         "optax.contrib.prodigy({learning_rate})",
         untouched=1.0,
     ),
     "muon": Contender(
         "Muon: orthogonal steps for matrices, Adam for the rest",
-        _baseline(contrib.muon),
+        lambda lr, setting: contrib.muon(lr),
         "optax.contrib.muon({learning_rate})",
         untouched=0.02,
     ),
@@ -177,13 +157,18 @@ OPTIMIZERS: dict[str, Contender] = {
         lambda lr, setting: anytime_sgd(lr, setting.momentum, projection=setting.projection),
         "mu2_optax.anytime_sgd({learning_rate}, {momentum}, {projection})",
     ),
-    "sgd": Contender("SGD", _baseline(optax.sgd), "optax.sgd({learning_rate})"),
+    "sgd": Contender("SGD", lambda lr, setting: optax.sgd(lr), "optax.sgd({learning_rate})"),
     "momentum": Contender(
         "SGD with momentum 0.9, dampening 0.9",
-        _baseline(_momentum_sgd),
+        lambda lr, setting: optax.chain(optax.ema(0.9, debias=False), optax.sgd(lr)),
         "optax.chain(optax.ema(0.9, debias=False), optax.sgd({learning_rate}))",
     ),
-    "adam": Contender("Adam", _baseline(optax.adam), "optax.adam({learning_rate})", untouched=1e-3),
+    "adam": Contender(
+        "Adam",
+        lambda lr, setting: optax.adam(lr),
+        "optax.adam({learning_rate})",
+        untouched=1e-3,
+    ),
 }
 
 PAPER = ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum", "adam")
@@ -206,17 +191,21 @@ def make_optimizer(name: str, learning_rate: Any, setting: Setting = Setting()) 
       >>> tx.update(1.0, tx.init(1.0), 1.0, grad_fn=None, batch=None)[0]
       -0.1
     """
-    return Optimizer(*optax.with_extra_args_support(OPTIMIZERS[name].make(learning_rate, setting)))
+    tx = OPTIMIZERS[name].make(learning_rate, setting)
+    if setting.projection is not None and OPTIMIZERS[name].of_optax:
+        tx = projected(tx, setting.projection)
+    return Optimizer(*optax.with_extra_args_support(tx))
 
 
 def evaluated(state: Any, params: Any) -> Any:
     """What to evaluate: the average that an optimizer keeps beside the params, or the params."""
     kinds = (AnytimeState, contrib.ScheduleFreeState)
-    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds))
-    averages = [node for node in nodes if isinstance(node, kinds)]
-    if any(isinstance(node, AnytimeState) for node in averages):
-        return eval_params(state, params)
-    return contrib.schedule_free_eval_params(averages[0], params) if averages else params
+    for node in jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds)):
+        if isinstance(node, AnytimeState):
+            return eval_params(state, params)
+        if isinstance(node, contrib.ScheduleFreeState):
+            return contrib.schedule_free_eval_params(node, params)
+    return params
 
 
 def python_template(name: str, radius: float | None, steps: int | None) -> str:
@@ -231,7 +220,7 @@ def python_template(name: str, radius: float | None, steps: int | None) -> str:
     ball = "" if radius is None else f"mu2_optax.onto_l2_ball({radius!r})"
     line = OPTIMIZERS[name].python
     line = line.replace("{warmup}", str(steps and _warmup(steps))).replace("{steps}", str(steps))
-    if line.startswith("optax."):
+    if OPTIMIZERS[name].of_optax:
         return f"mu2_optax.projected({line}, {ball})" if ball else line
     if ball:
         line = line.replace("{projection}", f"projection={ball}")

@@ -117,13 +117,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--strategy", choices=STRATEGIES, default="auto", help="how cells run (default: auto)")
     add("--chunk-size", type=parse_count, metavar="N", help="cells side by side, to bound memory")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--scheduler", metavar="ADDRESS", help="run on the workers of this Dask scheduler"
-    )
-    where.add_argument(
-        "--workers", type=parse_count, metavar="N", help="run on N processes of this machine"
-    )
+    either = parser.add_mutually_exclusive_group().add_argument
+    either("--scheduler", metavar="ADDRESS", help="run on the workers of this Dask scheduler")
+    either("--workers", type=parse_count, metavar="N", help="run on N processes of this machine")
     add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
     add(
         "--resume",

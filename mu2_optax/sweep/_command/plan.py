@@ -41,14 +41,14 @@ class Row:
     Attributes:
       train: The function of a cell: of (learning_rate, key), or of ``key`` if there is no rate. If
         the plan has ``steps``, also of ``steps``.
-      rates: Its learning rates by the axis's name; empty if it has none.
+      rates: Its learning rates, as `sweep` takes them: ``{}`` if it has none.
       info: What tables and pages want to know of it: ``untouched``, the rate that was published as
         its default, which is one of them; ``python``, the call that makes it, with
         ``{learning_rate}`` where the rate goes; and ``curve_steps``, the steps of its curves.
     """
 
     train: Train
-    rates: dict[str, npt.NDArray[np.float64]]
+    rates: list[float] | dict[str, Any]
     info: dict[str, Any] = field(default_factory=dict)
 
 
@@ -85,15 +85,15 @@ def make_plan(options: argparse.Namespace) -> Plan:
         raise UsageError("--data is the folder of a built-in task; a function reads its own data.")
     if options.ball is not None and not 0 < options.ball < inf:
         raise UsageError(f"--ball must be positive and finite, got {options.ball:g}.")
-    by_hand = options.strategy == "python"
-    if by_hand and options.chunk_size is not None:
+    untraced = options.strategy == "python"
+    if untraced and options.chunk_size is not None:
         raise UsageError(
             "--chunk-size does not apply to --strategy python, which runs one cell at a time."
         )
     lrs = options.lrs or parse_rates(RATES if options.ball is None else BALL_RATES)
     try:
         grid = make_grid(lrs, options.seeds)
-        if not by_hand:
+        if not untraced:
             check_precision(grid)
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -146,7 +146,7 @@ def _own_task(
         raise UsageError(f"--steps does not apply: {options.function} does not take `steps`.")
     label = options.function.partition(":")[2]
     own = train if steps is None else partial(train, steps=steps)
-    return name, steps, {label: Row(own, {LEARNING_RATE: rates})}
+    return name, steps, {label: Row(own, rates.tolist())}
 
 
 def _built_in_task(
@@ -180,10 +180,10 @@ def _with_each_optimizer(
 ) -> dict[str, Row]:
     """A row for each optimizer, from a function of (optimizer, key, steps)."""
     if options.ball is None:
-        setting = Setting(fixed_momentum(), None, steps)
+        group, setting = "default", Setting(fixed_momentum(), None, steps)
     else:
+        group = "paper"
         setting = Setting(linear_momentum(), onto_l2_ball(options.ball), steps)
-    group = "default" if options.ball is None else "paper"
     names = choose("optimizer", options.optimizers or group, OPTIMIZERS, GROUPS)
     unfit = [name for name in names if OPTIMIZERS[name].needs_steps and steps is None]
     if unfit and options.optimizers:
@@ -192,9 +192,9 @@ def _with_each_optimizer(
     if unfit and not options.quiet:
         listed = ", ".join(unfit)
         print(f"mu2-sweep: leaving out {listed}, whose schedule needs --steps", file=sys.stderr)
-    free = [name for name in names if not OPTIMIZERS[name].in_ball and options.ball is not None]
-    if free:
-        raise UsageError(f"{free[0]} cannot keep the params in a --ball; leave one of them out.")
+    outside = [name for name in names if not OPTIMIZERS[name].in_ball and options.ball is not None]
+    if outside:
+        raise UsageError(f"{outside[0]} cannot keep the params in a --ball; leave one of them out.")
     rows = {name: _row(name, train, setting, rates) for name in names}
     for name, row in rows.items():
         row.info["python"] = python_template(name, options.ball, steps)
@@ -218,4 +218,4 @@ def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float6
             untouched = float(rates[same][0])
         else:
             rates = np.sort(np.append(rates, untouched))
-    return Row(run, {LEARNING_RATE: rates}, {"untouched": untouched})
+    return Row(run, rates.tolist(), {"untouched": untouched})

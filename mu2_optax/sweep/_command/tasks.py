@@ -12,25 +12,17 @@ import optax
 from mu2_optax.sweep import Data, load_digits, load_mnist
 from mu2_optax.sweep._command.optimizers import evaluated
 
-METRICS = (  # of every task
-    "test_accuracy",
-    "test_loss",
-    "train_loss",
-    "initial_loss",
-    "test_loss_curve",
-)
+# The metrics of every task.
+METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss", "test_loss_curve")
 EVALUATED_AT_ONCE = 200  # images: the patches of a whole data set would be gigabytes
 CURVE_POINTS, CURVE_IMAGES = 20, 500  # at most; a few per cent of the time of a run
 
 INITIAL = {"train_loss": "initial_loss"}  # which metric holds the value before training
 
-# train(optimizer, key) -> metrics
-Train = Callable[[Any, Any], dict[str, Any]]
-
 
 @dataclass(frozen=True)
 class Task:
-    """A task.
+    """What is trained, on what, for how long.
 
     Attributes:
       summary: One line for ``--list``.
@@ -60,7 +52,7 @@ def curve_steps(steps: int) -> list[int]:
     return list(range(0, steps + 1, steps // points))
 
 
-def make_train(task: Task, data: Data) -> Train:
+def make_train(task: Task, data: Data) -> Callable[[Any, Any], dict[str, Any]]:
     """The training function of a task: of (optimizer, key), on the data that its ``load`` gives.
 
     It returns the metrics ``test_accuracy``, ``test_loss``, ``train_loss``, ``initial_loss`` (the
@@ -68,7 +60,7 @@ def make_train(task: Task, data: Data) -> Train:
     test images).
     """
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
-    shown_x, shown_y = test_x[:CURVE_IMAGES], test_y[:CURVE_IMAGES]
+    curve_x, curve_y = test_x[:CURVE_IMAGES], test_y[:CURVE_IMAGES]
     count = len(train_x)
     epochs = -(-task.steps * task.batch_size // count)
 
@@ -98,9 +90,9 @@ def make_train(task: Task, data: Data) -> Train:
 
         initial = cross_entropy(logits_of_all(task, params, train_x), train_y)
         stretches = batches.reshape(len(curve_steps(task.steps)) - 1, -1, task.batch_size)
-        _, passed = jax.lax.scan(stretch, (params, optimizer.init(params)), stretches)
-        passed = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), params, passed)
-        params = jax.tree.map(lambda leaf: leaf[-1], passed)
+        _, snapshots = jax.lax.scan(stretch, (params, optimizer.init(params)), stretches)
+        snapshots = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), params, snapshots)
+        params = jax.tree.map(lambda leaf: leaf[-1], snapshots)
         logits = logits_of_all(task, params, test_x)
         return {
             "test_accuracy": jnp.where(
@@ -110,7 +102,7 @@ def make_train(task: Task, data: Data) -> Train:
             "train_loss": cross_entropy(logits_of_all(task, params, train_x), train_y),
             "initial_loss": initial,
             "test_loss_curve": jax.lax.map(
-                lambda params: cross_entropy(task.apply(params, shown_x), shown_y), passed
+                lambda params: cross_entropy(task.apply(params, curve_x), curve_y), snapshots
             ),
         }
 
@@ -189,33 +181,27 @@ def _pool(x: Any) -> Any:
     return x.reshape(channels, height // 2, 2, width // 2, 2, count).max(axis=(2, 4))
 
 
+LINEAR, CNN = (init_linear, apply_linear), (init_cnn, apply_cnn)
 TASKS: dict[str, Task] = {
     "digits": Task(
         "logistic regression on scikit-learn's digits (no download), 440 steps",
         lambda _: load_digits(),
-        init_linear,
-        apply_linear,
+        *LINEAR,
         steps=440,
     ),
     "digits-cnn": Task(
         "a small convolutional network on the same digits, 220 steps",
         lambda _: load_digits(),
-        init_cnn,
-        apply_cnn,
+        *CNN,
         steps=220,
     ),
     "mnist": Task(
-        "logistic regression on MNIST (needs --data), one epoch",
-        load_mnist,
-        init_linear,
-        apply_linear,
-        steps=938,
+        "logistic regression on MNIST (needs --data), one epoch", load_mnist, *LINEAR, steps=938
     ),
     "mnist-cnn": Task(
         "a small convolutional network on MNIST (needs --data), one epoch",
         load_mnist,
-        init_cnn,
-        apply_cnn,
+        *CNN,
         steps=938,
     ),
 }

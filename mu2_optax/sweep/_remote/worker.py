@@ -4,44 +4,55 @@ import os
 import pickle
 import platform
 import signal
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache, partial
 from multiprocessing import parent_process
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 from mu2_optax.sweep._environment import Settings, describe_machine, under_settings
 from mu2_optax.sweep._grid import Grid
-from mu2_optax.sweep._remote.dask import in_the_main_thread_of_a_worker
 from mu2_optax.sweep._run.layout import Block, Layout
-from mu2_optax.sweep._run.programs import Program, make_program
+from mu2_optax.sweep._run.programs import Program, find_or_make, make_program
 
 _LIMIT = 4  # programs, with their data, that a worker keeps
-_PROGRAMS: dict[str, "Made"] = {}
+_PROGRAMS: dict[str, tuple[Program, Settings]] = {}  # and the settings that they run under
 _MAKING = threading.Lock()
+_TIMEOUT = 300  # seconds
 
 
-class Readable(Protocol):
-    """Something that holds bytes, such as a ``pathlib.Path``."""
+@dataclass(frozen=True)
+class OnCluster:
+    """Bytes on a cluster of Dask, which a worker reads like a file.
+
+    Calls get this name and not the bytes: if Dask knew that a call needs the bytes, it would run it
+    on the worker that has them, and not on one that is idle.
+
+    Attributes:
+      name: The name of the ``distributed.Variable`` that refers to the bytes.
+    """
+
+    name: str
 
     def read_bytes(self) -> bytes:
-        """The bytes that it holds."""
-        ...
+        """Reads the bytes from whichever worker has them, or waits until one has them again."""
+        from distributed import Variable, get_client
+
+        variable = Variable(self.name, client=get_client())
+        return variable.get(timeout=_TIMEOUT).result(timeout=_TIMEOUT)
 
 
 @dataclass(frozen=True)
 class Task:
     """What a worker needs to know of a sweep to run any of its blocks.
 
-    Attributes:
-      train: The function of a cell.
-      grid: The grid.
-      layout: What one call does.
-      settings: The client's settings of JAX.
-      fingerprint: The fingerprint of the client's program, or None if it has none.
+    Settings and fingerprint are those of the client; an ordinary function has no fingerprint.
     """
 
     train: Callable[..., Any]
@@ -49,15 +60,6 @@ class Task:
     layout: Layout
     settings: Settings
     fingerprint: str | None
-
-
-@dataclass(frozen=True)
-class Made:
-    """A program that is ready to run, the settings it runs under, and the machine it is on."""
-
-    program: Program
-    settings: Settings
-    machine: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Reply:
     fatal: bool = False
 
 
-def run_block(digest: str, content: bytes | Readable, block: Block) -> bytes:
+def run_block(digest: str, content: bytes | Path | OnCluster, block: Block) -> bytes:
     """Runs one block of a sweep, and returns the pickled `Reply`.
 
     An error comes back as a value. So when the executor raises something, the executor itself has
@@ -92,35 +94,36 @@ def run_block(digest: str, content: bytes | Readable, block: Block) -> bytes:
     worker = f"{platform.node()}-{os.getpid()}-{threading.get_ident()}"
     start = time.perf_counter()
     try:
-        made, fresh = _made(digest, content)
+        with _MAKING:
+            fresh = digest not in _PROGRAMS
+            program, settings = find_or_make(_PROGRAMS, digest, partial(_make, content), _LIMIT)
     except Exception as error:
-        return pickle.dumps(Reply(worker, error=_portable(error, worker), fatal=True))
+        return pickle.dumps(Reply(worker, error=_picklable(error, worker), fatal=True))
     seconds = time.perf_counter() - start if fresh else 0.0
-    reply = Reply(worker, made.machine, seconds)
+    reply = partial(Reply, worker, describe_machine(None), seconds)
     try:
-        with under_settings(made.settings):
-            reply = replace(reply, values=made.program.run(block))
+        with under_settings(settings):
+            values = program.run(block)
     except Exception as error:
-        reply = replace(reply, error=_portable(error, worker))
+        return pickle.dumps(reply(error=_picklable(error, worker)))
     try:
-        return pickle.dumps(reply)
+        return pickle.dumps(reply(values=values))
     except Exception as error:  # `train` returned something that cannot be pickled
-        return pickle.dumps(replace(reply, values=None, error=_portable(error, worker), fatal=True))
+        return pickle.dumps(reply(error=_picklable(error, worker), fatal=True))
 
 
-def _made(digest: str, content: bytes | Readable) -> tuple[Made, bool]:
-    """The program of a task, and whether this call has made it."""
-    with _MAKING:
-        found = _PROGRAMS.pop(digest, None)
-        made = _PROGRAMS[digest] = found or _make(content)  # now the most recently used
-        while len(_PROGRAMS) > _LIMIT:
-            _PROGRAMS.pop(next(iter(_PROGRAMS)))
-    return made, found is None
-
-
-def _make(content: bytes | Readable) -> Made:
+def _make(content: bytes | Path | OnCluster) -> tuple[Program, Settings]:
     """Loads, traces and compiles a task; refuses a program that differs from the client's."""
-    task: Task = pickle.loads(content if isinstance(content, bytes) else _read(content))
+    if not isinstance(content, bytes):
+        try:
+            content = content.read_bytes()
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                "workers must see the client's file with `train` and its data, got "
+                f"{error.filename}; set TMPDIR to a folder that all machines share, or let `train` "
+                "load its data."
+            ) from None
+    task: Task = pickle.loads(content)
     with under_settings(task.settings):
         program = make_program(task.train, task.grid, task.layout.strategy, lambda _: task.layout)
         if program.fingerprint() != task.fingerprint:
@@ -130,30 +133,19 @@ def _make(content: bytes | Readable) -> Made:
                 "the same files."
             )
         program.compile()
-        return Made(program, task.settings, describe_machine(None))
+    return program, task.settings
 
 
-def _read(content: Readable) -> bytes:
-    """Reads a packed task; refuses a file that only the client sees."""
-    try:
-        return content.read_bytes()
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"workers must see the client's file with `train` and its data, got {content}; set "
-            "TMPDIR to a folder that all machines share, or let `train` load its data."
-        ) from None
-
-
-def _portable(error: Exception, worker: str) -> Exception:
+def _picklable(error: Exception, worker: str) -> Exception:
     """An error that can be pickled, with a note on where it was raised."""
-    trace_back = "".join(traceback.format_exception(error)).rstrip()
+    formatted = "".join(traceback.format_exception(error)).rstrip()
     try:
         copy = pickle.loads(pickle.dumps(error))
     except Exception:
         copy = None
     if type(copy) is not type(error):
         copy = RuntimeError(f"{type(error).__name__}: {error}")
-    copy.__notes__ = [f"raised in the worker {worker}:\n{trace_back}"]
+    copy.__notes__ = [f"raised in the worker {worker}:\n{formatted}"]
     return copy
 
 
@@ -165,5 +157,8 @@ def _ignore_interrupts() -> None:
         return
     if threading.current_thread() is threading.main_thread():
         ignore()
-    else:
-        in_the_main_thread_of_a_worker(ignore)
+    elif "distributed" in sys.modules:
+        from distributed import get_worker
+
+        with suppress(ValueError):  # this thread is not one of Dask's worker
+            get_worker().loop.add_callback(ignore)  # runs in the worker's main thread

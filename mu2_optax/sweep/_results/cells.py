@@ -1,11 +1,16 @@
 """Results from single cells: of a run, of a table, or of several results to be joined."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 import numpy.typing as npt
 
+from mu2_optax.sweep._grid import Cell, Grid
+from mu2_optax.sweep._results.journal import Journal, Outcome, Outputs
 from mu2_optax.sweep._results.result import SweepResult
 
 # The values of the axes, the seed, the metrics, and the error if there was one.
@@ -39,32 +44,32 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
       [[2.0], [4.0], [8.0]]
     """
     for other in others:
-        for what in ("label", "axes", "metrics"):
-            mine, theirs = _described(first, what), _described(other, what)
+        found = _what_must_agree(other)
+        for what, mine in _what_must_agree(first).items():
+            theirs = found[what]
             if mine != theirs and (what != "metrics" or (mine and theirs)):  # or not known yet
                 raise ValueError(
                     f"results to merge must have the same {what}, got {mine} and {theirs}; keep "
                     "those of different optimizers in a dict by label."
                 )
     results = (first, *others)
-    return assemble(
-        {name: np.unique(np.concatenate([r.axes[name] for r in results])) for name in first.axes},
-        np.unique(np.concatenate([result.seeds for result in results])),
-        [cell for result in results for cell in finished_cells(result)],
-        [_template(result) for result in results],
-        label=first.label,
-        info=dict(first.info),
-    )
+    axes = {name: np.unique(np.concatenate([r.axes[name] for r in results])) for name in first.axes}
+    return in_grid(results, axes, np.unique(np.concatenate([r.seeds for r in results])))
 
 
 def in_grid(
-    result: SweepResult,
+    results: Sequence[SweepResult],
     axes: Mapping[str, npt.NDArray[np.float64]],
     seeds: npt.NDArray[np.int64],
 ) -> SweepResult:
-    """A result as a part of a larger grid, whose other cells have not been run."""
-    cells, template = finished_cells(result), _template(result)
-    return assemble(axes, seeds, cells, [template], label=result.label, info=dict(result.info))
+    """Results as parts of a larger grid, whose other cells have not been run."""
+    cells = [cell for result in results for cell in finished_cells(result)]
+    templates = [
+        {name: array[(0,) * len(result.shape)] for name, array in result.metrics.items()}
+        for result in results
+    ]
+    label, info = results[0].label, dict(results[0].info)
+    return assemble(axes, seeds, cells, templates, label=label, info=info)
 
 
 def assemble(
@@ -80,23 +85,29 @@ def assemble(
 
     A cell that failed once and finished another time has finished; one with two outcomes is
     refused. ``templates`` are metrics of single cells, for the names, shapes and dtypes of those
-    that no cell has.
+    that no cell has. Where cells are missing, floats are NaN, and integers and booleans become
+    float64.
     """
     records = list(cells)
     shape = (*(len(axis) for axis in axes.values()), len(seeds))
     places = [{v: i for i, v in enumerate(axis.tolist())} for axis in (*axes.values(), seeds)]
     finished = np.zeros(shape, dtype=bool)
     errors: dict[tuple[int, ...], str] = {}
-    complete = len({(point, seed) for point, seed, _, error in records if error is None})
-    metrics = {
-        name: _blank(shape, one, complete == finished.size)
-        for name, one in _common([*templates, *(outcome for _, _, outcome, _ in records)]).items()
-    }
+    succeeded = {(point, seed) for point, seed, _, error in records if error is None}
+    outcomes = [*templates, *(outcome for _, _, outcome, _ in records)]
+    metrics: dict[str, npt.NDArray[Any]] = {}
+    for name in dict.fromkeys(name for outcome in outcomes for name in outcome):
+        values = [outcome[name] for outcome in outcomes if name in outcome]
+        dtype = np.result_type(*{np.dtype(value.dtype) for value in values})
+        if dtype.kind in "iub" and len(succeeded) < finished.size:  # which have no NaN
+            dtype = np.dtype(np.float64)
+        blank = 0 if dtype.kind in "iub" else np.nan
+        metrics[name] = np.full((*shape, *values[0].shape), blank, dtype)
     for point, seed, outcome, error in records:
         at = tuple(place[v] for place, v in zip(places, (*point, seed), strict=True))
-        known = finished[at] and at not in errors
         if error is not None and finished[at]:
             continue
+        known = finished[at] and at not in errors
         for name, value in outcome.items():
             if known and not np.array_equal(metrics[name][at], value, equal_nan=True):
                 raise ValueError(
@@ -111,48 +122,116 @@ def assemble(
     return SweepResult(metrics, dict(axes), seeds, finished, errors, label, info)
 
 
-def _common(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, npt.NDArray[Any]]:
-    """One cell's worth of each metric, in a dtype that holds those of all outcomes."""
-    kinds: dict[str, tuple[tuple[int, ...], set[np.dtype[Any]]]] = {}
-    for outcome in outcomes:
-        for name, value in outcome.items():
-            kinds.setdefault(name, (value.shape, set()))[1].add(np.dtype(value.dtype))
-    return {n: np.empty(shape, np.result_type(*dtypes)) for n, (shape, dtypes) in kinds.items()}
-
-
-def _blank(shape: tuple[int, ...], cell: npt.NDArray[Any], complete: bool) -> npt.NDArray[Any]:
-    """An array for a metric over the grid, to be filled with values like that of a cell.
-
-    Floats start as NaN. Integers and booleans, which have no NaN, start as 0 if every cell will be
-    filled, and otherwise become NaN in float64.
-    """
-    dtype = cell.dtype
-    if dtype.kind in "iub":
-        if complete:
-            return np.zeros((*shape, *cell.shape), dtype)
-        dtype = np.dtype(np.float64)
-    return np.full((*shape, *cell.shape), np.nan, dtype)
-
-
 def finished_cells(result: SweepResult) -> Iterator[CellRecord]:
     """The finished cells of a result."""
-    for cell in np.argwhere(result.finished):
-        at = tuple(int(i) for i in cell)
+    for at in map(tuple, np.argwhere(result.finished).tolist()):
         point = tuple(float(axis[i]) for axis, i in zip(result.axes.values(), at[:-1], strict=True))
         outcome = {name: array[at] for name, array in result.metrics.items()}
         yield point, int(result.seeds[at[-1]]), outcome, result.errors.get(at)
 
 
-def _template(result: SweepResult) -> dict[str, npt.NDArray[Any]]:
-    """One cell's worth of each metric, for its shape and dtype."""
-    first = (0,) * len(result.shape)
-    return {name: np.asarray(array[first]) for name, array in result.metrics.items()}
+def _what_must_agree(result: SweepResult) -> dict[str, Any]:
+    """What must be the same in all results to merge."""
+    shapes = {name: a.shape[len(result.shape) :] for name, a in result.metrics.items()}
+    return {"label": result.label, "axes": list(result.axes), "metrics": shapes}
 
 
-def _described(result: SweepResult, what: str) -> Any:
-    """The part of a result that must be the same in all results to merge."""
-    if what == "label":
-        return result.label
-    if what == "axes":
-        return list(result.axes)
-    return {name: a.shape[len(result.shape) :] for name, a in result.metrics.items()}
+class Outcomes:
+    """The outcome of each finished cell.
+
+    A cell that failed in an earlier run counts as finished in the result, but runs again: perhaps
+    it failed because of the machine.
+
+    ``outputs`` are the metrics of one cell; if None, those of the first cell that finishes.
+    ``check`` is called with them as soon as they are known, and may raise. The journal, if there is
+    one, may hold outcomes of an earlier run.
+
+    Attributes:
+      cells: The outcome of each cell that need not run again.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        outputs: Outputs | None,
+        check: Callable[[Outputs], None] | None,
+        journal: Journal | None,
+        label: str,
+    ):
+        self._grid, self._check, self._journal, self._label = grid, check, journal, label
+        self._outputs = journal.outputs if journal else outputs
+        if self._outputs is not None and check:
+            check(self._outputs)
+        recorded = journal.cells if journal else {}
+        self.cells = {cell: o for cell, o in recorded.items() if o[1] is None}
+        self._failed = {cell: o for cell, o in recorded.items() if cell not in self.cells}
+        if journal and self._failed:
+            cell, (_, error) = next(iter(self._failed.items()))
+            warnings.warn(
+                f"{journal.path}: cells that failed before run again, {len(self._failed)} of them; "
+                f"{grid.describe(*cell)}: {error}",
+                stacklevel=3,
+            )
+
+    def add(self, finished: Mapping[Cell, tuple[Mapping[str, Any], str | None]]) -> None:
+        """Records the cells of a call that has finished: their metrics, or why a cell failed."""
+        outcomes: dict[Cell, Outcome] = {
+            cell: (self._conform(cell, metrics) if error is None else {}, error)
+            for cell, (metrics, error) in finished.items()
+        }
+        self.cells.update(outcomes)
+        if self._journal:
+            self._journal.record(outcomes)
+
+    def result(self, info: dict[str, Any]) -> SweepResult:
+        """The outcomes as a result."""
+        grid = self._grid
+        values, outcomes = grid.cells, self._failed | self.cells
+        cells = [(*values[cell], *outcome) for cell, outcome in outcomes.items()]
+        templates = [self._outputs or {}]
+        return assemble(grid.axes, grid.seeds, cells, templates, label=self._label, info=info)
+
+    def _conform(self, cell: Cell, metrics: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+        """The metrics in the dtypes of the first cell, which decides what every cell returns."""
+        arrays = {name: np.asarray(value) for name, value in metrics.items()}
+        if self._outputs is None:
+            outputs = {n: jax.ShapeDtypeStruct(a.shape, a.dtype) for n, a in arrays.items()}
+            if self._check:
+                self._check(outputs)
+            if self._journal:
+                self._journal.declare(outputs)
+            self._outputs = outputs
+        where = self._grid.describe(*cell)
+        if arrays.keys() != self._outputs.keys():
+            raise TypeError(
+                f"`train` must return the same metrics in every cell: {sorted(arrays)} at {where}, "
+                f"{sorted(self._outputs)} before."
+            )
+        for name, out in self._outputs.items():
+            array = arrays[name]
+            if array.shape != out.shape or not np.can_cast(array.dtype, out.dtype, "same_kind"):
+                raise TypeError(
+                    f"metric {name!r} must have one shape and kind in every cell: "
+                    f"{array.dtype}{array.shape} at {where}, {out.dtype}{out.shape} before."
+                )
+        return {name: arrays[name].astype(out.dtype) for name, out in self._outputs.items()}
+
+
+def check_context(context: Mapping[str, Any] | None) -> None:
+    """Requires values that JSON can hold, so that saving the result cannot fail on them."""
+    try:
+        json.dumps(dict(context or {}), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`context` must hold strings, finite numbers, lists and dicts of them, got "
+            f"{context!r} ({error}); use `.item()` of a NumPy or JAX scalar."
+        ) from error
+
+
+def in_a_line(error: Exception) -> str:
+    """Why a cell failed: the error's type, and the last line of its text.
+
+    Whatever comes before that line is XLA's own traceback.
+    """
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[-1].strip()}"

@@ -15,6 +15,8 @@ from mu2_optax.sweep._grid import SEED
 from mu2_optax.sweep._results.cells import CellRecord, assemble, finished_cells
 from mu2_optax.sweep._results.disk import (
     check_beside,
+    decode,
+    encode,
     is_sealed,
     seal,
     write_atomically,
@@ -24,7 +26,7 @@ from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 FORMAT = "mu2_optax.sweep/2"
 _OPTIMIZER, _ERROR = "optimizer", "error"
-_SPECIAL = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, csv.Error)
 
 
 def save_results(results: Results, path: str | Path) -> None:
@@ -66,37 +68,12 @@ def load_results(path: str | Path) -> dict[str, SweepResult]:
     try:
         text = content.decode()
         results = _from_json(text) if suffix == ".json" else _from_csv(text)
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-        csv.Error,
-    ) as error:
+    except _DAMAGE as error:
         raise ValueError(
             f"{path} is not a result of a sweep, or is damaged ({error}); load a file written by "
             "`save_results`."
         ) from error
     return {result.label: result for result in results}
-
-
-def encode(value: Any) -> Any:
-    """Nested lists of numbers for strict JSON: non-finite numbers become strings."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [encode(item) for item in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
-def decode(value: Any) -> Any:
-    """The inverse of `encode`."""
-    if isinstance(value, list):
-        return [decode(item) for item in value]
-    return _SPECIAL[value] if isinstance(value, str) else value
 
 
 def _to_json(results: Sequence[SweepResult]) -> str:
@@ -115,8 +92,7 @@ def _to_json(results: Sequence[SweepResult]) -> str:
         }
         for result in results
     ]
-    document = {"format": FORMAT, "results": entries}
-    return seal(json.dumps(document, allow_nan=False)) + "\n"
+    return seal({"format": FORMAT, "results": entries})
 
 
 def _from_json(text: str) -> list[SweepResult]:

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from mu2_optax.sweep._environment import deciding_settings
 from mu2_optax.sweep._grid import SEED, Cell, Grid
-from mu2_optax.sweep._results.disk import is_sealed, naming, seal
-from mu2_optax.sweep._results.files import decode, encode
+from mu2_optax.sweep._results.disk import decode, encode, is_sealed, naming, seal
 
 FORMAT = "mu2_optax.journal/4"
 
@@ -40,13 +39,9 @@ class Journal:
     not known before a cell has finished, a line of its own holds them. The file is created with
     its first line.
 
-    Args:
-      path: The file; it is read if it exists.
-      grid: The grid of this sweep.
-      outputs: The metrics of one cell; None if a cell has to finish before they are known.
-      label: The sweep's label.
-      context: Whatever else must be the same in both runs, as JSON values.
-      program: The fingerprint of what computes a cell, or None if it has none.
+    ``outputs`` are the metrics of one cell, None if a cell has to finish before they are known;
+    ``context`` is whatever else must be the same in both runs, as JSON values; ``program`` is the
+    fingerprint of what computes a cell, None if it has none.
 
     Raises:
       JournalError: If the file belongs to another sweep, has a cell outside of the grid or was
@@ -62,16 +57,12 @@ class Journal:
         context: Mapping[str, Any] | None = None,
         program: str | None = None,
     ):
-        self._path = Path(path)
+        self.path = Path(path)
         self.outputs = outputs
         self.cells: dict[Cell, Outcome] = {}
-        self._values: dict[Cell, tuple[Any, ...]] = {
-            (i, j): (*point, seed)
-            for i, point in enumerate(grid.points.tolist())
-            for j, seed in enumerate(grid.seeds.tolist())
-        }
+        self._values = {cell: (*point, seed) for cell, (point, seed) in grid.cells.items()}
         self._places = {values: cell for cell, values in self._values.items()}
-        self._header: dict[str, Any] | None = {
+        header = {
             "format": FORMAT,
             "axes": list(grid.axes),
             "label": label,
@@ -80,7 +71,9 @@ class Journal:
             "settings": deciding_settings(),
             "program": program,
         }
-        self._read(json.loads(json.dumps(self._header)))
+        self._header: dict[str, Any] = json.loads(json.dumps(header))  # as a file returns it
+        self._is_empty = True
+        self._read()
 
     def declare(self, outputs: Outputs) -> None:
         """Writes what the metrics of a cell are, once the first finished cell has shown it."""
@@ -98,50 +91,61 @@ class Journal:
         self.cells.update(outcomes)
 
     def _append(self, *lines: Mapping[str, Any]) -> None:
-        items = (self._header, *lines) if self._header else lines
-        content = "".join(map(_line, items)).encode()
-        with naming(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("ab", buffering=0) as file:  # one write, not mixed with others
+        items = (self._header, *lines) if self._is_empty else lines
+        content = "".join(map(seal, items)).encode()
+        with naming(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab", buffering=0) as file:  # one write, not mixed with others
                 _write(file, content)
-        self._header = None
+        self._is_empty = False
 
-    def _read(self, header: dict[str, Any]) -> None:
+    def _read(self) -> None:
         """Reads the cells of an earlier run, if there was one."""
-        content = self._path.read_bytes() if self._path.exists() else b""
+        content = self.path.read_bytes() if self.path.exists() else b""
         if not content:
             return
         *lines, cut_off = content.split(b"\n")
         if lines:
-            first = _opened(lines[0])
-            if first is None or first.get("format") != FORMAT:
-                raise self._no_journal()
-            self._header = None
-        elif not _line(header).encode().startswith(content):
-            raise self._no_journal()
-        damaged = [number for number, line in enumerate(lines, 1) if not self._take(line, header)]
+            is_journal = (_parse(lines[0]) or {}).get("format") == FORMAT
+        else:
+            is_journal = seal(self._header).encode().startswith(content)
+        if not is_journal:
+            raise JournalError(
+                f"{self.path} is not the journal of a sweep, or its first line is damaged: it is "
+                f"not a header of {FORMAT}; choose another file."
+            )
+        self._is_empty = not lines
+        damaged = [str(number) for number, line in enumerate(lines, 1) if not self._read_line(line)]
         if damaged:
-            self._say(f"damaged lines are left out: {', '.join(map(str, damaged))}")
+            self._warn(f"damaged lines are left out: {', '.join(damaged)}")
         if cut_off:
-            with self._path.open("r+b") as file:
+            with self.path.open("r+b") as file:
                 file.truncate(len(content) - len(cut_off))
-            self._say("its last line was cut off and is dropped")
+            self._warn("its last line was cut off and is dropped")
 
-    def _take(self, line: bytes, header: dict[str, Any]) -> bool:
-        """Takes what a line says; False if the line is damaged."""
-        item = _opened(line)
+    def _read_line(self, line: bytes) -> bool:
+        """Reads a line; returns False if it is damaged."""
+        item = _parse(line)
         if item is None:
             return False
         if "format" in item:  # the first line, and that of a process that began at the same time
-            self._compare(item, header)
+            self._check_header(item)
         elif "cell" in item:
             if "metrics" in item and self.outputs is None:  # the line that held them is damaged
                 return False
             cell = self._places.get(tuple(item["cell"]))
             if cell is None:
-                raise self._outside(item["cell"], header)
-            if "metrics" in item or cell not in self.cells:  # a failure does not replace a success
-                self.cells[cell] = self._outcome(item)
+                names = (*self._header["axes"], SEED)
+                values = [f"{n}={v:g}" for n, v in zip(names, item["cell"], strict=True)]
+                raise JournalError(
+                    f"{self.path} has the cell {', '.join(values)}, which is not in this grid; "
+                    "resume with all values and seeds that it has, and with more if you like, or "
+                    "choose another file."
+                )
+            if "metrics" in item:
+                self.cells[cell] = self._decode(item["metrics"]), None
+            else:  # a failure does not replace a success
+                self.cells.setdefault(cell, ({}, item["error"]))
         else:
             self.outputs = {
                 name: jax.ShapeDtypeStruct(shape, np.dtype(dtype))
@@ -149,59 +153,46 @@ class Journal:
             }
         return True
 
-    def _say(self, what: str) -> None:
-        warnings.warn(f"{self._path}: {what}; what is missing runs again.", stacklevel=2)
+    def _warn(self, what: str) -> None:
+        warnings.warn(f"{self.path}: {what}; what is missing runs again.", stacklevel=2)
 
-    def _outside(self, values: list[Any], header: dict[str, Any]) -> JournalError:
-        names = (*header["axes"], SEED)
-        told = ", ".join(f"{name}={v:g}" for name, v in zip(names, values, strict=True))
-        return JournalError(
-            f"{self._path} has the cell {told}, which is not in this grid; resume with all values "
-            "and seeds that it has, and with more if you like, or choose another file."
-        )
-
-    def _no_journal(self) -> JournalError:
-        return JournalError(
-            f"{self._path} is not the journal of a sweep, or its first line is damaged: it is not "
-            f"a header of {FORMAT}; choose another file."
-        )
-
-    def _compare(self, recorded: dict[str, Any], header: dict[str, Any]) -> None:
+    def _check_header(self, recorded: dict[str, Any]) -> None:
         """Requires a recorded header to be that of this sweep."""
-        for key, mine in header.items():
+        for key, mine in self._header.items():
             theirs = recorded.get(key)
-            if theirs != mine and key == "settings":
-                raise JournalError(
-                    f"{self._path} was recorded under other settings of JAX: "
-                    f"{_differences(theirs or {}, mine)}; set what it was recorded under, or choose"
-                    " another file."
+            if theirs == mine:
+                continue
+            if key == "settings":
+                before: dict[str, Any] = theirs or {}
+                differences = ", ".join(
+                    f"{name} was {before.get(name, 'not recorded')} and is {value}"
+                    for name, value in mine.items()
+                    if name not in before or before[name] != value
                 )
-            if theirs != mine and key == "program":
-                raise JournalError(
-                    f"{self._path} was recorded by another program: `train`, an array that it "
-                    "closes over, or the version of JAX has changed since; resume with what it was,"
-                    " or choose another file."
+                problem = (
+                    f"was recorded under other settings of JAX: {differences}; set what it was "
+                    "recorded under"
                 )
-            if theirs != mine:
-                raise JournalError(
-                    f"{self._path} belongs to another sweep: its {key} is {theirs}, here it is "
-                    f"{mine}; resume with the same arguments, or choose another file."
+            elif key == "program":
+                problem = (
+                    "was recorded by another program: `train`, an array that it closes over, or "
+                    "the version of JAX has changed since; resume with what it was"
                 )
+            else:
+                problem = (
+                    f"belongs to another sweep: its {key} is {theirs}, here it is {mine}; resume "
+                    "with the same arguments"
+                )
+            raise JournalError(f"{self.path} {problem}, or choose another file.")
 
-    def _outcome(self, line: Mapping[str, Any]) -> Outcome:
-        if "error" in line:
-            return {}, line["error"]
+    def _decode(self, metrics: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
         return {
-            name: np.asarray(decode(line["metrics"][name]), dtype=np.dtype(out.dtype))
+            name: np.asarray(decode(metrics[name]), dtype=np.dtype(out.dtype))
             for name, out in (self.outputs or {}).items()
-        }, None
+        }
 
 
-def _line(item: Mapping[str, Any]) -> str:
-    return seal(json.dumps(item, allow_nan=False)) + "\n"
-
-
-def _opened(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> dict[str, Any] | None:
     """What a line says, or None if it is damaged."""
     text = line.decode(errors="replace")
     return json.loads(text) if is_sealed(text) else None
@@ -218,15 +209,6 @@ def _write(file: io.FileIO, content: bytes) -> None:
         if written and file.tell() == os.fstat(file.fileno()).st_size:  # nobody wrote after it
             file.truncate(file.tell() - written)
         raise
-
-
-def _differences(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> str:
-    """Which settings differ, and how."""
-    return ", ".join(
-        f"{name} was {theirs.get(name, 'not recorded')} and is {value}"
-        for name, value in mine.items()
-        if name not in theirs or theirs[name] != value
-    )
 
 
 def _describe(outputs: Outputs) -> dict[str, Any]:

@@ -215,7 +215,6 @@ class SweepResult:
             import xarray as xr
         except ImportError as error:
             raise ModuleNotFoundError("to_xarray needs xarray: `pip install xarray`") from error
-        grid = (*self.axes, SEED)
         lengths: dict[str, set[int]] = {}
         for name, array in self.metrics.items():
             for dim, length in zip(self.dims(name), array.shape, strict=True):
@@ -227,7 +226,7 @@ class SweepResult:
             )
             for name, array in self.metrics.items()
         }
-        variables["finished"] = (grid, self.finished)
+        variables["finished"] = ((*self.axes, SEED), self.finished)
         coordinates = {**self.axes, SEED: self.seeds}
         return xr.Dataset(variables, coordinates, {"label": self.label})
 
@@ -237,11 +236,7 @@ Results: TypeAlias = SweepResult | Iterable[SweepResult] | Mapping[str, SweepRes
 
 
 def by_label(results: Results) -> dict[str, SweepResult]:
-    """Puts a result, a list of results or a dict of results into a dict by label.
-
-    Raises:
-      ValueError: If two results have the same label.
-    """
+    """Puts a result, a list of results or a dict of results into a dict by label."""
     if isinstance(results, SweepResult):
         return {results.label: results}
     if isinstance(results, Mapping):

@@ -6,7 +6,7 @@ each cell of it run once. Calls of that function, all of one shape so that it is
 cover the grid.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Literal, TypeAlias, get_args
@@ -14,14 +14,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.sharding import Mesh, PartitionSpec
 
-from mu2_optax.sweep._environment import (
-    check_all_take_part,
-    cores,
-    default_device,
-    is_shared,
-)
+from mu2_optax.sweep._environment import check_all_take_part, cores, default_device, is_shared
 from mu2_optax.sweep._grid import SEED, Cell, Grid
 
 Strategy: TypeAlias = Literal["auto", "vmap", "map", "loop", "python"]
@@ -80,7 +74,15 @@ def check_options(
             f"after another; got {chunk_size!r} and {devices!r}, leave them out."
         )
     if executor is not None:
-        _check_executor(executor)
+        if callable(getattr(executor, "get_executor", None)):
+            raise TypeError(
+                f"`executor` must be an executor, got {executor!r}; pass .get_executor()."
+            )
+        if not callable(getattr(executor, "submit", None)):
+            raise TypeError(
+                "`executor` must have `submit`, as those of concurrent.futures have, got "
+                f"{executor!r}; pass a ProcessPoolExecutor, or `Client.get_executor()` of Dask."
+            )
         if devices is not None:
             raise ValueError(
                 "`devices` are those of this process, and an `executor` runs the calls elsewhere, "
@@ -102,22 +104,21 @@ def choose_layout(
     strategy: str,
     chunk_size: int | None,
     devices: Sequence[jax.Device] | None,
-    points: int,
-    seeds: int,
+    grid: Grid,
     busy: bool,
 ) -> Layout:
     """Decides the block of one call; `sweep` documents the rule for ``"auto"``.
 
-    ``points`` and ``seeds`` are how many the grid has; ``busy`` says whether a cell keeps a core
-    busy by itself.
+    ``busy`` says whether a cell keeps a core busy by itself.
     """
+    points, seeds = len(grid.points), len(grid.seeds)
     count = len(devices) if devices else 1
     platform = devices[0].platform if devices else default_device().platform
     shares = 1
     if strategy == "auto":
         strategy = "loop" if platform == "cpu" and busy else "vmap"
         if platform == "cpu" and devices is None and chunk_size is None:
-            shares = _workers()  # a call per core: XLA runs a small matrix product on one core
+            shares = _calls_at_once()  # XLA runs a small matrix product on one core
     # Split the axis that leaves the fullest device with the fewest cells.
     sharded = 0 if ceil(points / count) * seeds <= points * ceil(seeds / count) else 1
     parts = (count, 1) if sharded == 0 else (1, count)
@@ -125,16 +126,14 @@ def choose_layout(
     lanes = own_points * own_seeds
     if strategy == "loop":
         own_points = own_seeds = lanes = 1
-    elif chunk_size is not None:
-        lanes = min(chunk_size, lanes)
-        if strategy == "vmap":
-            own_points, own_seeds = _chunk(own_points, own_seeds, chunk_size)
-            lanes = own_points * own_seeds
     elif strategy == "map":
-        lanes = 1
+        lanes = min(chunk_size or 1, lanes)
+    elif chunk_size is not None:
+        own_points, own_seeds = _split_into_chunks(own_points, own_seeds, chunk_size)
+        lanes = own_points * own_seeds
     block = (own_points * parts[0], own_seeds * parts[1])
     calls = ceil(points / block[0]) * ceil(seeds / block[1])
-    workers = min(calls, _workers()) if platform == "cpu" and count == 1 else 1
+    workers = min(calls, _calls_at_once()) if platform == "cpu" and count == 1 else 1
     return Layout(strategy, *block, lanes, workers, tuple(devices) if devices else None, sharded)
 
 
@@ -160,11 +159,10 @@ def cells_of(block: Block) -> list[Cell]:
 
 def describe_block(grid: Grid, block: Block) -> str:
     """A block in words: its cell, or the first and the last of several."""
-    cells = cells_of(block)
+    cells = [grid.describe(*cell) for cell in cells_of(block)]
     if len(cells) == 1:
-        return f"the cell {grid.describe(*cells[0])}"
-    first, last = grid.describe(*cells[0]), grid.describe(*cells[-1])
-    return f"the {len(cells)} cells from {first} to {last}"
+        return f"the cell {cells[0]}"
+    return f"the {len(cells)} cells from {cells[0]} to {cells[-1]}"
 
 
 def block_ranges(grid: Grid, block: Block) -> str:
@@ -178,73 +176,23 @@ def block_ranges(grid: Grid, block: Block) -> str:
     )
 
 
-def block_function(cell: Callable[[Any, Any, Any], Any], layout: Layout) -> Callable[..., Any]:
-    """The function of (constants, points, seeds) that runs one block.
-
-    ``cell``, of (constants, point, seed), runs one cell. The results have the leading axes (points,
-    seeds).
-    """
-
-    def block(constants: Any, points: Any, seeds: Any) -> Any:
-        def run(point: Any, seed: Any) -> Any:
-            return cell(constants, point, seed)
-
-        if layout.strategy == "loop":
-            return jax.tree.map(lambda leaf: leaf[None, None], run(points[0], seeds[0]))
-        if layout.strategy == "map":
-            return _mapped(run, points, seeds, layout.lanes)
-        # The outer map is over seeds and the inner one over points: what depends on the key alone,
-        # such as the gathering of batches, is computed once per seed and shared by all points.
-        return jax.vmap(lambda seed: jax.vmap(lambda point: run(point, seed))(points), out_axes=1)(
-            seeds
-        )
-
-    if layout.devices is None:
-        return block
-    mesh = Mesh(np.asarray(layout.devices), ("cells",))
-    split, whole = PartitionSpec("cells"), PartitionSpec()
-    specs = (whole, split, whole) if layout.sharded == 0 else (whole, whole, split)
-    out = split if layout.sharded == 0 else PartitionSpec(None, "cells")
-    if hasattr(jax, "shard_map"):
-        return jax.shard_map(block, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)
-    from jax.experimental.shard_map import shard_map  # before jax 0.6.1
-
-    return shard_map(block, mesh=mesh, in_specs=specs, out_specs=out, check_rep=False)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of XLA, or of Python, means that memory ran out."""
+def explained_if_out_of_memory(error: Exception, layout: Layout, grid: Grid) -> Exception:
+    """The error itself; if memory ran out, one that says which ``chunk_size`` to try."""
     text = str(error)
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text
-
-
-def explain_out_of_memory(error: BaseException, layout: Layout, grid: Grid) -> str:
-    """Says what did not fit and which ``chunk_size`` to try: half the lanes of this run."""
+    signs = ("RESOURCE_EXHAUSTED", "Out of memory")  # in an error of XLA
+    if not isinstance(error, MemoryError) and not any(sign in text for sign in signs):
+        return error
     shape = " x ".join(str(length) for length in grid.shape)
     what = f"out of memory with {layout.lanes} cells side by side, of a grid of {shape}"
-    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    first = text.splitlines()[0] if text else type(error).__name__
     if layout.lanes == 1:
-        return f"{what}: a single cell does not fit ({first}); make `train` smaller."
-    return (
+        return MemoryError(f"{what}: a single cell does not fit ({first}); make `train` smaller.")
+    return MemoryError(
         f"{what} ({first}); try `chunk_size={layout.lanes // 2}`, and halve it again until it fits."
     )
 
 
-def _mapped(run: Callable[[Any, Any], Any], points: Any, seeds: Any, lanes: int) -> Any:
-    """Runs the block by ``lax.map``, ``lanes`` cells at a time."""
-    if lanes < len(points):
-        over_points = lambda seed: jax.lax.map(
-            lambda point: run(point, seed), points, batch_size=lanes if lanes > 1 else None
-        )
-        by_seed = jax.lax.map(over_points, seeds)
-    else:
-        over_points = lambda seed: jax.vmap(lambda point: run(point, seed))(points)
-        together = lanes // len(points)
-        by_seed = jax.lax.map(over_points, seeds, batch_size=together if together > 1 else None)
-    return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), by_seed)
-
-
-def _chunk(points: int, seeds: int, size: int) -> tuple[int, int]:
+def _split_into_chunks(points: int, seeds: int, size: int) -> tuple[int, int]:
     """A block of at most ``size`` cells: whole seeds if they fit, else a part of one seed."""
     if size >= points:
         calls = ceil(seeds / min(seeds, size // points))
@@ -252,17 +200,6 @@ def _chunk(points: int, seeds: int, size: int) -> tuple[int, int]:
     return ceil(points / ceil(points / size)), 1
 
 
-def _workers() -> int:
+def _calls_at_once() -> int:
     """How many calls run at once: one per core, at most 4; their own threads fill further cores."""
     return min(4, cores())
-
-
-def _check_executor(executor: Any) -> None:
-    """Requires an object that calls can be submitted to."""
-    if callable(getattr(executor, "get_executor", None)):
-        raise TypeError(f"`executor` must be an executor, got {executor!r}; pass .get_executor().")
-    if not callable(getattr(executor, "submit", None)):
-        raise TypeError(
-            "`executor` must have `submit`, as those of concurrent.futures have, got "
-            f"{executor!r}; pass a ProcessPoolExecutor, or `Client.get_executor()` of Dask."
-        )

@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mu2_optax.sweep._environment import default_device, is_shared
 from mu2_optax.sweep._grid import Cell, Grid
-from mu2_optax.sweep._run.layout import Block, Layout, block_function, cells_of
+from mu2_optax.sweep._run.layout import Block, Layout, cells_of
 from mu2_optax.sweep._run.tracing import (
     Traced,
     arguments,
@@ -44,13 +44,7 @@ def make_program(
 
 
 class CompiledProgram:
-    """A block of cells as one compiled function.
-
-    Args:
-      traced: The function of a cell, traced.
-      grid: The grid.
-      layout: What one call of the compiled function does.
-    """
+    """A block of cells as one compiled function."""
 
     def __init__(self, traced: Traced, grid: Grid, layout: Layout):
         self._traced, self._grid, self.layout = traced, grid, layout
@@ -60,26 +54,24 @@ class CompiledProgram:
         """Compiles the function of a block ahead of time, if this process has not done so."""
         layout, constants = self.layout, self._traced.closed.consts
         points, seeds = arguments(self._grid, (layout.points,), (layout.seeds,))
-        block = block_function(self._traced.cell, layout)
-        function = jax.jit(block, out_shardings=self._everywhere())
-        lowered = function.lower(constants, points, seeds)
+        block = _block_function(self._traced.cell, layout)
+        everywhere = None
+        if layout.devices is not None and is_shared(layout.devices):
+            everywhere = NamedSharding(_mesh(layout.devices), PartitionSpec())
+        lowered = jax.jit(block, out_shardings=everywhere).lower(constants, points, seeds)
         if has_callback(self._traced.closed):  # whose function is not in the program's text
             self._compiled = lowered.compile()
         else:
-            where = layout.devices or default_device()
-            self._compiled = _compiled_once(lowered, where, tuple(self.outputs))
+            # The program itself, and what makes a difference but is not in its text: a function
+            # that has changed, or that closes over other numbers, gives another program.
+            text = hashlib.blake2b(lowered.as_text().encode()).digest()
+            key = (text, layout.devices or default_device(), tuple(self.outputs))
+            self._compiled = find_or_make(_COMPILED, key, lowered.compile, _LIMIT)
         if layout.devices is not None:
             constants = jax.device_put(constants, self._compiled.input_shardings[0][0])
         self._constants = constants
         self._points = self._grid.points.astype(points.dtype)
         self._seeds = self._grid.seeds.astype(seeds.dtype)
-
-    def _everywhere(self) -> NamedSharding | None:
-        """Gives all results to every process, if several share the call."""
-        devices = self.layout.devices
-        if devices is None or not is_shared(devices):
-            return None
-        return NamedSharding(Mesh(np.asarray(devices), ("cells",)), PartitionSpec())
 
     def fingerprint(self) -> str:
         """A hash of the program and its arrays, to compare with that of another process."""
@@ -100,22 +92,14 @@ class CompiledProgram:
 
     def unpack(self, block: Block, values: Any) -> Iterator[tuple[Cell, dict[str, Any]]]:
         """The metrics of each cell of a block."""
-        first = (block[0][0], block[1][0])
+        first_point, first_seed = block[0][0], block[1][0]
         for point, seed in cells_of(block):
-            at = (point - first[0], seed - first[1])
+            at = (point - first_point, seed - first_seed)
             yield (point, seed), {name: value[at] for name, value in values.items()}
 
 
 class PythonProgram:
-    """Calls ``train`` untraced, with concrete numbers, for one cell after another.
-
-    Args:
-      train: The function of a cell.
-      grid: The grid.
-
-    Raises:
-      TypeError: If ``train`` cannot take the grid's arguments.
-    """
+    """Calls ``train`` untraced, with concrete numbers, for one cell after another."""
 
     layout = Layout("python", points=1, seeds=1, lanes=1, workers=0)
     outputs = None  # known when the first cell has finished
@@ -148,21 +132,61 @@ class PythonProgram:
 Program: TypeAlias = CompiledProgram | PythonProgram
 
 
-def _compiled_once(lowered: Any, *distinct: Hashable) -> Any:
-    """Compiles a lowered function, or finds it among the last ones that were compiled.
-
-    The key is the program itself, not the function that it came from: a function that has changed,
-    or that closes over other numbers, gives another program. What makes a difference but is not in
-    the program's text is ``distinct``.
-    """
-    key = (hashlib.blake2b(lowered.as_text().encode()).digest(), *distinct)
-    found = _COMPILED.pop(key, None) or lowered.compile()
-    _COMPILED[key] = found  # now the most recently used
-    while len(_COMPILED) > _LIMIT:
-        _COMPILED.pop(next(iter(_COMPILED)), None)
+def find_or_make(cache: dict[Any, Any], key: Hashable, make: Callable[[], Any], limit: int) -> Any:
+    """Finds a value among the ``limit`` that were used last, or makes it."""
+    cache[key] = found = cache.pop(key, None) or make()  # now the most recently used
+    while len(cache) > limit:
+        cache.pop(next(iter(cache)), None)
     return found
 
 
-def forget() -> None:
-    """Drops the compiled functions that this process keeps."""
-    _COMPILED.clear()
+def _mesh(devices: tuple[jax.Device, ...]) -> Mesh:
+    return Mesh(np.asarray(devices), ("cells",))
+
+
+def _block_function(cell: Callable[[Any, Any, Any], Any], layout: Layout) -> Callable[..., Any]:
+    """The function of (constants, points, seeds) that runs one block.
+
+    ``cell``, of (constants, point, seed), runs one cell. The results have the leading axes (points,
+    seeds).
+    """
+
+    def block(constants: Any, points: Any, seeds: Any) -> Any:
+        def run(point: Any, seed: Any) -> Any:
+            return cell(constants, point, seed)
+
+        if layout.strategy == "loop":
+            return jax.tree.map(lambda leaf: leaf[None, None], run(points[0], seeds[0]))
+        if layout.strategy == "map":
+            return _run_by_map(run, points, seeds, layout.lanes)
+        # The outer map is over seeds and the inner one over points: what depends on the key alone,
+        # such as the gathering of batches, is computed once per seed and shared by all points.
+        return jax.vmap(lambda seed: jax.vmap(lambda point: run(point, seed))(points), out_axes=1)(
+            seeds
+        )
+
+    if layout.devices is None:
+        return block
+    mesh = _mesh(layout.devices)
+    split, whole = PartitionSpec("cells"), PartitionSpec()
+    specs = (whole, split, whole) if layout.sharded == 0 else (whole, whole, split)
+    out = split if layout.sharded == 0 else PartitionSpec(None, "cells")
+    if hasattr(jax, "shard_map"):
+        return jax.shard_map(block, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False)
+    from jax.experimental.shard_map import shard_map  # before jax 0.6.1
+
+    return shard_map(block, mesh=mesh, in_specs=specs, out_specs=out, check_rep=False)
+
+
+def _run_by_map(run: Callable[[Any, Any], Any], points: Any, seeds: Any, lanes: int) -> Any:
+    """Runs the block by ``lax.map``, ``lanes`` cells at a time."""
+    if lanes < len(points):
+        over_points = lambda seed: jax.lax.map(
+            lambda point: run(point, seed), points, batch_size=lanes if lanes > 1 else None
+        )
+        by_seed = jax.lax.map(over_points, seeds)
+    else:
+        over_points = lambda seed: jax.vmap(lambda point: run(point, seed))(points)
+        together = lanes // len(points)
+        by_seed = jax.lax.map(over_points, seeds, batch_size=together if together > 1 else None)
+    return jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), by_seed)

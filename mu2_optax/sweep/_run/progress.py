@@ -13,13 +13,7 @@ class Progress:
 
     On a terminal it is one line, redrawn a few times a second and removed at the end. Elsewhere
     (a log file, a CI job) it is a plain line at most every ten seconds, and nothing for a sweep
-    that ends sooner.
-
-    Args:
-      total: The number of cells.
-      label: What is running, shown before the count.
-      enabled: Whether to show anything.
-      stream: Where to write; stderr if None.
+    that ends sooner. ``label`` says what is running; ``stream`` is stderr if None.
     """
 
     def __init__(
@@ -29,7 +23,7 @@ class Progress:
         self._total, self._label, self._enabled = total, label or "sweep", enabled
         self._done = self._skipped = self._width = 0
         self._note, self._running = "", list[str]()
-        self._start = self._shown = self._last = time.monotonic()
+        self._start = self._last_logged = self._latest = time.monotonic()
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._live = enabled and self._stream.isatty() and os.environ.get("TERM") != "dumb"
         if self._live:
@@ -44,23 +38,19 @@ class Progress:
     def start(self, cells: str) -> None:
         """Notes that cells are running; of several, those that started first are shown."""
         if not self._running and self._done == self._skipped:
-            self._start = self._last = time.monotonic()  # tracing and compiling do not count
+            self._start = self._latest = time.monotonic()  # tracing and compiling do not count
         self._note = ""
         self._running.append(cells)
 
     def advance(self, cells: int, which: str = "") -> None:
         """Counts cells that have just finished; ``which`` is what `start` was told."""
         self._done += cells
-        self._last = now = time.monotonic()
+        self._latest = now = time.monotonic()
         if which in self._running:
             self._running.remove(which)
-        if (
-            not self._live
-            and self._enabled
-            and now - self._shown >= 10
-            and self._done < self._total
-        ):
-            self._shown = now
+        logged = self._enabled and not self._live
+        if logged and now - self._last_logged >= 10 and self._done < self._total:
+            self._last_logged = now
             print(self._line(now), file=self._stream, flush=True)
 
     def note(self, text: str) -> None:
@@ -97,8 +87,8 @@ class Progress:
         parts.append(_clock(now - self._start))
         fresh = self._done - self._skipped
         if fresh:
-            per_cell = (self._last - self._start) / fresh
-            left = per_cell * (self._total - self._done) - (now - self._last)
+            per_cell = (self._latest - self._start) / fresh
+            left = per_cell * (self._total - self._done) - (now - self._latest)
             parts.append(f"{_clock(max(left, 0.0))} left")
         return ", ".join(parts)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -27,31 +28,28 @@ def run_blocks(
     describe: Callable[[Block], str] = str,
     agree: Callable[[int], int] = int,
 ) -> Iterator[tuple[Block, Any, Exception | None]]:
-    """Runs the blocks; yields each as it finishes.
+    """Runs the blocks; yields each as it finishes, what it returned, and the error if it failed.
 
     On Ctrl-C the blocks that are running finish and are yielded, and then it raises; a second
     Ctrl-C raises at once.
 
     Args:
-      runner: How they run: `in_turn`, `on_threads`, or on an executor.
+      runner: How they run: one after another, on threads, or on an executor.
       todo: The blocks, each taken when it starts.
       may_fail: How many may fail without taking the others with them.
       deadline: When to start no further block, by ``time.monotonic``.
       describe: A block in words, for a note on the error that it raises.
       agree: Returns the largest of the numbers that the processes sharing these blocks pass; the
         number itself if there is one process.
-
-    Yields:
-      The block, what it returned, and the error if it failed.
     """
-    with _first_interrupt_noted() as interrupted:
+    with _noting_the_first_interrupt() as interrupted:
 
         def stopping() -> bool:
             return interrupted.is_set() or time.monotonic() >= deadline
 
         def starting() -> Iterator[Block]:
             for block in todo:
-                reason = agree(2 if interrupted.is_set() else 1 if stopping() else 0)
+                reason = agree(2 if interrupted.is_set() else int(stopping()))
                 if reason == 2:  # perhaps in another process
                     interrupted.set()
                 if reason:
@@ -76,25 +74,28 @@ def in_this_process(program: Program, info: dict[str, Any]) -> Iterator[Runner]:
     program.compile()
     info["compile_seconds"] = round(time.perf_counter() - start, 4)
     workers = program.layout.workers
-    yield on_threads(program.run, workers) if workers else in_turn(program.run)
+    yield partial(on_threads, program.run, workers) if workers else partial(in_turn, program.run)
 
 
-def in_turn(run: Callable[[Block], Any]) -> Runner:
+def in_turn(
+    run: Callable[[Block], Any], blocks: Iterator[Block], stopping: Callable[[], bool]
+) -> Iterator[Finished]:
     """Runs the blocks one after another in this thread."""
-
-    def runner(blocks: Iterator[Block], stopping: Callable[[], bool]) -> Iterator[Finished]:
-        for block in blocks:
-            try:
-                values = run(block)
-            except Exception as failure:
-                yield block, None, failure
-            else:
-                yield block, values, None
-
-    return runner
+    for block in blocks:
+        try:
+            values = run(block)
+        except Exception as failure:
+            yield block, None, failure
+        else:
+            yield block, values, None
 
 
-def on_threads(run: Callable[[Block], Any], workers: int) -> Runner:
+def on_threads(
+    run: Callable[[Block], Any],
+    workers: int,
+    blocks: Iterator[Block],
+    stopping: Callable[[], bool],
+) -> Iterator[Finished]:
     """Runs the blocks on a few threads, under this thread's settings of JAX."""
     settings = current_settings()
 
@@ -102,26 +103,23 @@ def on_threads(run: Callable[[Block], Any], workers: int) -> Runner:
         with under_settings(settings):
             return run(block)
 
-    def runner(blocks: Iterator[Block], stopping: Callable[[], bool]) -> Iterator[Finished]:
-        pending: dict[Future[Any], Block] = {}
-        pool = ThreadPoolExecutor(workers, thread_name_prefix="sweep")
-        try:
-            while True:
-                while len(pending) < workers and (block := next(blocks, None)) is not None:
-                    pending[pool.submit(in_a_thread, block)] = block
-                if not pending:
-                    return
-                for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                    block, failure = pending.pop(future), future.exception()
-                    yield block, None if failure else future.result(), failure
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    return runner
+    pending: dict[Future[Any], Block] = {}
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="sweep")
+    try:
+        while True:
+            while len(pending) < workers and (block := next(blocks, None)) is not None:
+                pending[pool.submit(in_a_thread, block)] = block
+            if not pending:
+                return
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                block, failure = pending.pop(future), future.exception()
+                yield block, None if failure else future.result(), failure
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager
-def _first_interrupt_noted() -> Iterator[threading.Event]:
+def _noting_the_first_interrupt() -> Iterator[threading.Event]:
     """Makes the first Ctrl-C only set an event; the next one does what it usually does."""
     noted = threading.Event()
     usual = signal.getsignal(signal.SIGINT)

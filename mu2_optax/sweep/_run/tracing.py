@@ -19,7 +19,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from mu2_optax.sweep._grid import RESERVED, Grid
 
 # Addresses of objects and names of functions make no difference to the numbers.
-_ACCIDENTAL = re.compile(r" at 0x\w+|\bname=\S+")
+_IRRELEVANT = re.compile(r" at 0x\w+|\bname=\S+")
 
 # Two limits for a product of matrices. If one of its sides is shorter than _SHORT, it gains from
 # several lanes side by side. From _LARGE multiplications on, it is slower beside other lanes than
@@ -83,17 +83,13 @@ def arguments(grid: Grid, points: tuple[int, ...], seeds: tuple[int, ...]) -> tu
 
 
 def check_precision(grid: Grid) -> None:
-    """Requires values that remain different numbers in JAX's default precision.
-
-    Raises:
-      ValueError: If a value becomes 0, infinite or the same as another.
-    """
+    """Requires values that remain finite and different numbers in JAX's default precision."""
     dtype = jax.dtypes.canonicalize_dtype(float)
     for name, axis in grid.axes.items():
         with np.errstate(over="ignore"):
-            passed = axis.astype(dtype)
-        lost = ~np.isfinite(passed) | ((passed == 0) & (axis != 0))
-        if lost.any() or len(np.unique(passed)) < len(passed):
+            rounded = axis.astype(dtype)
+        lost = ~np.isfinite(rounded) | ((rounded == 0) & (axis != 0))
+        if lost.any() or len(np.unique(rounded)) < len(rounded):
             raise ValueError(
                 f"the values of `{name}` must be different numbers in {dtype}, in which they are "
                 f"passed, got {axis.tolist()}; space them out, or turn on jax_enable_x64."
@@ -101,11 +97,7 @@ def check_precision(grid: Grid) -> None:
 
 
 def check_signature(train: Any, grid: Grid) -> None:
-    """Requires a function that can take the grid's axes and a key.
-
-    Raises:
-      TypeError: If ``train`` cannot be called with them.
-    """
+    """Requires a function that can take the grid's axes and a key."""
     if not callable(train):
         raise TypeError(
             f"`train` must be a function of (learning_rate, key), got {train!r}; it returns a dict "
@@ -115,13 +107,10 @@ def check_signature(train: Any, grid: Grid) -> None:
         signature = inspect.signature(train)
     except (TypeError, ValueError):
         return
-    names = ", ".join((*grid.axes, "key"))
     try:
-        if grid.by_name:
-            signature.bind(**dict.fromkeys((*grid.axes, "key")))
-        else:
-            signature.bind(None, None)
+        call(signature.bind, grid, [None] * len(grid.axes), None)
     except TypeError as error:
+        names = ", ".join((*grid.axes, "key"))
         how = f"by keyword, train({names})" if grid.by_name else "as train(learning_rate, key)"
         raise TypeError(
             f"`train` is called {how}, but its signature is {signature}: {error}."
@@ -178,10 +167,12 @@ def fingerprint(closed: ClosedJaxpr) -> str:
     It is a hash of the program's text and of every array in it, but not of what a host callback
     does.
     """
-    digest = hashlib.blake2b(_ACCIDENTAL.sub("", str(closed.jaxpr)).encode(), digest_size=16)
-    for part in _parts(closed):
+    digest = hashlib.blake2b(_IRRELEVANT.sub("", str(closed.jaxpr)).encode(), digest_size=16)
+    for part in _all_jaxprs(closed):
         for constant in getattr(part, "consts", ()):
-            array = _as_numpy(constant)
+            is_array = isinstance(constant, jax.Array)
+            is_key = is_array and jnp.issubdtype(constant.dtype, jax.dtypes.prng_key)
+            array = np.asarray(jax.random.key_data(constant) if is_key else constant)
             digest.update(f"{array.dtype}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
@@ -193,10 +184,14 @@ def keeps_a_core_busy(closed: ClosedJaxpr) -> bool:
     That is so with a convolution anywhere, and with a large product of matrices in a loop. A
     product with a short side, as in logistic regression, is faster for several lanes at once.
     """
-    if any(equation.primitive.name == "conv_general_dilated" for equation in _equations(closed)):
-        return True
-    in_loops = (equation for body in _loops(closed) for equation in _equations(body))
-    return any(e.primitive.name == "dot_general" and _is_large(e) for e in in_loops)
+    for equation in _equations(closed):
+        if equation.primitive.name == "conv_general_dilated":
+            return True
+        if equation.primitive.name in ("scan", "while"):
+            in_loop = [inner for body in _jaxprs_of(equation) for inner in _equations(body)]
+            if any(e.primitive.name == "dot_general" and _is_large(e) for e in in_loop):
+                return True
+    return False
 
 
 def has_callback(closed: ClosedJaxpr) -> bool:
@@ -206,15 +201,8 @@ def has_callback(closed: ClosedJaxpr) -> bool:
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
     """All operations of a program, also those inside others."""
-    for part in _parts(jaxpr):
+    for part in _all_jaxprs(jaxpr):
         yield from part.eqns
-
-
-def _loops(closed: ClosedJaxpr) -> Iterator[Any]:
-    """The bodies of all loops of a program."""
-    for equation in _equations(closed):
-        if equation.primitive.name in ("scan", "while"):
-            yield from _inside(equation)
 
 
 def _is_large(product: Any) -> bool:
@@ -227,25 +215,16 @@ def _is_large(product: Any) -> bool:
     return min(rows, inner, columns) >= _SHORT and rows * inner * columns >= _LARGE
 
 
-def _parts(jaxpr: Any) -> Iterator[Any]:
+def _all_jaxprs(jaxpr: Any) -> Iterator[Any]:
     """A jaxpr, and those inside its equations, depth first."""
     yield jaxpr
     for equation in jaxpr.eqns:
-        for inside in _inside(equation):
-            yield from _parts(inside)
+        for inside in _jaxprs_of(equation):
+            yield from _all_jaxprs(inside)
 
 
-def _inside(equation: Any) -> Iterator[Any]:
+def _jaxprs_of(equation: Any) -> list[Any]:
     """The jaxprs that an equation runs."""
-    values = jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-    yield from filter(_is_jaxpr, values)
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return hasattr(value, "eqns")
-
-
-def _as_numpy(constant: Any) -> Any:
-    if isinstance(constant, jax.Array) and jnp.issubdtype(constant.dtype, jax.dtypes.prng_key):
-        constant = jax.random.key_data(constant)
-    return np.asarray(constant)
+    is_jaxpr: Callable[[Any], bool] = lambda value: hasattr(value, "eqns")
+    values = jax.tree.leaves(list(equation.params.values()), is_leaf=is_jaxpr)
+    return [value for value in values if is_jaxpr(value)]
