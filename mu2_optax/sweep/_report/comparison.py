@@ -31,8 +31,11 @@ from mu2_optax.sweep._report.tables import (
 from mu2_optax.sweep._results.result import Results, SweepResult, by_label
 
 Pairs = Mapping[str, tuple[Row | None, Row | None]]  # by label; None in a run without it
-_COLUMNS = ("best, A", "best, B", "B − A", "rate, A", "rate, B", "plateau, A", "plateau, B",
-            "B − A")  # fmt: skip
+_COLUMNS = (
+    *("best, A", "best, B", "B − A"),
+    *("rate, A", "rate, B"),
+    *("plateau, A", "plateau, B", "B − A"),
+)
 
 
 def write_comparison(
