@@ -110,8 +110,8 @@ def _headline(pairs: Pairs, summary: Summary) -> str:
         return "No optimizer is in both runs."
     return (
         f"{count(len(gains), 'optimizer')} in both runs. By the best "
-        f"{escape(in_words(summary.metric))}, B is ahead with {sum(gain > 0 for gain in gains)}, "
-        f"behind with {sum(gain < 0 for gain in gains)}, and the same with {gains.count(0)}."
+        f"{escape(in_words(summary.metric))}, B is ahead on {sum(gain > 0 for gain in gains)}, "
+        f"behind on {sum(gain < 0 for gain in gains)}, and level on {gains.count(0)}."
     )
 
 

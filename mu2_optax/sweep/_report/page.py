@@ -94,10 +94,10 @@ def checked(results: Mapping[str, SweepResult], path: str | Path) -> dict[str, S
     if not labelled:
         raise ValueError("there is nothing to report: `results` is empty.")
     for result in labelled.values():
-        check_rates_alone(result, "write_report needs sweeps")
+        check_rates_alone(result, "a report needs sweeps")
     if not any((result.learning_rates > 0).any() for result in labelled.values()):
         raise ValueError(
-            "write_report needs a learning rate above 0, got none; its axis is logarithmic."
+            "a report needs a learning rate above 0, got none; its axis is logarithmic."
         )
     return labelled
 

@@ -50,7 +50,7 @@ def test_better_is_shaded_and_worse_is_red_whichever_way_is_better(tmp_path):
     runs = (result("flat", [height] * 5) for height in (0.5, 0.6))
     worse = compared(tmp_path, *runs, mode="min", tolerance=0.0)
     assert kinds(worse)[0] == "lost"
-    assert "B is ahead with 0, behind with 1, and the same with 0." in worse
+    assert "B is ahead on 0, behind on 1, and level on 0." in worse
 
 
 def test_a_label_has_one_colour_solid_in_a_and_dashed_in_b(tmp_path):
@@ -74,7 +74,7 @@ def test_what_differs_in_how_they_were_run(tmp_path):
     text = compared(tmp_path, first, second)
     assert rows(text, "How the runs differ") == {"ball": ["None", "3.0"]}
     assert "The same in both: optimizers, learning rates, seeds, task, command, date" in text
-    assert "the same with 1." in text
+    assert "level on 1." in text
     text = compared(tmp_path, first, first)
     assert "In nothing that was recorded." in text
     other = SweepResult(first.metrics, {"learning_rate": RATES * 10}, first.seeds, first.finished)
