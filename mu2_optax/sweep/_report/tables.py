@@ -73,7 +73,7 @@ def table(results: Mapping[str, SweepResult], looks: Looks, summary: Summary) ->
 
 
 def html_table(
-    columns: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], kind: str = ""
+    columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], kind: str = ""
 ) -> str:
     """A table that scrolls on a screen, and continues below itself on paper if it is too wide.
 
