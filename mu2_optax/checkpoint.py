@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mu2_optax._types import Leaf
+from mu2_optax._internal.types import Leaf
 
 try:
     from flax import serialization

@@ -11,19 +11,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_callable, check_keyed
-from mu2_optax._corrected import carried_correction
-from mu2_optax._measured import total_error
-from mu2_optax._tree_checks import (
+from mu2_optax._internal.checks import check_callable, check_keyed
+from mu2_optax._internal.tree_checks import (
     check_gradient,
     check_like,
     check_params,
     check_state,
     check_stored,
 )
-from mu2_optax._trees import add, cast_like, copied_like, stored_copy, wide_zeros, widened
-from mu2_optax._types import Batch, GradFn, Memory, Params, ScalarOrSchedule, Tree, Updates
-from mu2_optax._weights import Seen, Weight, as_weight, check_weight
+from mu2_optax._internal.trees import add, cast_like, copied_like, stored_copy, wide_zeros, widened
+from mu2_optax._internal.types import Batch, GradFn, Memory, Params, ScalarOrSchedule, Tree, Updates
+from mu2_optax._paper.estimate import carried_correction
+from mu2_optax._paper.measured import total_error
+from mu2_optax._paper.weights import Seen, Weight, as_weight, check_weight
 
 __all__ = [
     "CorrectedEstimate",

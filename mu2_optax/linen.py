@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
-from mu2_optax._checks import check_callable
-from mu2_optax._find import eval_params
-from mu2_optax._part import in_other_params
-from mu2_optax._trees import mean_of_two
-from mu2_optax._types import Batch, Params, Tree, Updates
+from mu2_optax._gradients.part import in_other_params
+from mu2_optax._internal.batch_norm import check_batch_norms_ran, mean_over
+from mu2_optax._internal.checks import check_callable
+from mu2_optax._internal.trees import mean_of_two
+from mu2_optax._internal.types import Batch, Params, Tree, Updates
+from mu2_optax._reading.find import eval_params
 
 try:
     from flax import linen

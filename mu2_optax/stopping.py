@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mu2_optax._checks import check_callable, check_iterations, check_nonnegative
-from mu2_optax._estimate_norm import estimate_norm, gradient_bound
-from mu2_optax._types import Batch, OptState, Params, Scalar, Tree
+from mu2_optax._internal.checks import check_callable, check_iterations, check_nonnegative
+from mu2_optax._internal.types import Batch, OptState, Params, Scalar, Tree
+from mu2_optax._reading.estimate_norm import estimate_norm, gradient_bound
 
 __all__ = [
     "NormBelow",

@@ -14,7 +14,19 @@ import mu2_optax
 TESTS = pathlib.Path(__file__).parent
 DOCS = TESTS.parent / "docs"
 PACKAGE = pathlib.Path(mu2_optax.__file__).parent
-CORE = [path for path in PACKAGE.glob("_*.py") if path.name != "__init__.py"]
+
+# Each room may use those before it. `_paper` is the one to open first.
+ROOMS = [
+    "_internal",
+    "_gradients",
+    "_paper",
+    "_rate",
+    "lmo",
+    "_optimizers",
+    "_reading",
+    "_wrappers",
+]
+CORE = [path for room in ROOMS for path in (PACKAGE / room).glob("*.py")]
 
 # Adding a public name is a decision: write it down here.
 PUBLIC = {
@@ -127,9 +139,23 @@ def test_no_test_module_imports_another():
         assert not [name for name in imports(path) if name.startswith("test_")], path
 
 
+def test_every_private_module_stands_in_a_room():
+    assert not [path for path in PACKAGE.glob("_*.py") if path.name != "__init__.py"]
+    private = {path.name for path in PACKAGE.glob("_*/") if path.name != "__pycache__"}
+    assert private == {room for room in ROOMS if room.startswith("_")}
+
+
+def test_a_room_uses_only_those_before_it():
+    for path in CORE:
+        room = path.parent.name
+        used = {module.split(".")[1] for module in imports(path) if module.startswith("mu2_optax.")}
+        assert used <= {*ROOMS[: ROOMS.index(room) + 1]}, path
+
+
 def test_the_two_mechanisms_do_not_know_each_other():
-    assert "mu2_optax._anytime" not in set(imports(PACKAGE / "_corrected.py"))
-    assert "mu2_optax._corrected" not in set(imports(PACKAGE / "_anytime.py"))
+    mechanisms = {"mu2_optax._paper.estimate", "mu2_optax._paper.averaging"}
+    for name in ("estimate", "averaging"):
+        assert not mechanisms & set(imports(PACKAGE / "_paper" / f"{name}.py")), name
 
 
 def test_the_core_needs_jax_and_optax_alone():
@@ -144,7 +170,7 @@ def test_the_core_needs_jax_and_optax_alone():
         "warnings",
     }
     allowed = standard | {"jax", "numpy", "optax", "mu2_optax"}
-    assert len(CORE) >= 12
+    assert len(CORE) >= 30
     for path in CORE:
         roots = {module.split(".")[0] for module in imports(path)}
         assert roots <= allowed, (path.name, roots - allowed)

@@ -12,7 +12,7 @@ from nnx_steps import train_step as nnx_train_step
 
 import mu2_optax
 import mu2_optax.linen
-from mu2_optax import _trees
+from mu2_optax._internal import trees
 
 STEPS, SEEDS = 80, 3
 STEP = jax.jit(train_step)
@@ -189,6 +189,6 @@ def test_small_float16_params_are_not_lost(tx):
 def test_rounding_is_that_of_numpy_down_to_the_smallest_float16():
     rng = np.random.default_rng(0)
     x = (rng.normal(size=5000) * 10.0 ** rng.integers(-9, 5, 5000)).astype(np.float32)
-    found = jax.jit(lambda x: _trees.rounded(x, jnp.float16))(x)
+    found = jax.jit(lambda x: trees.rounded(x, jnp.float16))(x)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(found, x.astype(np.float16).astype(np.float32))

@@ -28,7 +28,7 @@ from benchmarks.self_tuning.peers import PEERS
 from benchmarks.self_tuning.records import Cell, Records
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, FRESH, Functions, Task, split
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS, finetuning, images
-from mu2_optax import _auto
+from mu2_optax._optimizers import auto
 from mu2_optax.sweep import Data
 
 pytestmark = pytest.mark.usefixtures("compiled_quickly")
@@ -356,7 +356,7 @@ def test_mu2_auto_gives_what_it_gave_when_it_was_frozen():
 
 def test_a_changed_constant_of_mu2_auto_is_noticed(monkeypatch):
     monkeypatch.setattr(frozen, "CHOICES", {"mu2_auto": False})
-    monkeypatch.setattr(_auto, "_AHEAD", 1.01 * _auto._AHEAD)
+    monkeypatch.setattr(auto, "_AHEAD", 1.01 * auto._AHEAD)
     assert frozen.differences(frozen.read())
 
 

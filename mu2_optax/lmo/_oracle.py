@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from mu2_optax._checks import check_iterations
-from mu2_optax._projections import Projection
-from mu2_optax._tree_checks import check_like, check_params
-from mu2_optax._trees import widened
-from mu2_optax._types import Params, Tree
+from mu2_optax._internal.checks import check_iterations
+from mu2_optax._internal.tree_checks import check_like, check_params
+from mu2_optax._internal.trees import widened
+from mu2_optax._internal.types import Params, Tree
+from mu2_optax._paper.projections import Projection
 
 Oracle: TypeAlias = Callable[[Tree], Tree]
 """A function from a direction to a point of K."""

@@ -7,12 +7,25 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from mu2_optax._checks import check_choice, check_iterations, check_nonnegative, check_single
-from mu2_optax._newton_schulz import newton_schulz
-from mu2_optax._sharding import left_to_partitioner
-from mu2_optax._tree_checks import check_like, check_params
-from mu2_optax._trees import add, cast_like, gathered, inverse_or_zero, over_size, scaled, widened
-from mu2_optax._types import Scalar, Tree
+from mu2_optax._internal.checks import (
+    check_choice,
+    check_iterations,
+    check_nonnegative,
+    check_single,
+)
+from mu2_optax._internal.newton_schulz import newton_schulz
+from mu2_optax._internal.sharding import left_to_partitioner
+from mu2_optax._internal.tree_checks import check_like, check_params
+from mu2_optax._internal.trees import (
+    add,
+    cast_like,
+    gathered,
+    inverse_or_zero,
+    over_size,
+    scaled,
+    widened,
+)
+from mu2_optax._internal.types import Scalar, Tree
 from mu2_optax.lmo._oracle import Oracle
 
 _NEVER_ABOVE_ONE = (1.5, -0.5, 0.0)  # Newton–Schulz whose singular values grow towards 1

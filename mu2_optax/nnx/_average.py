@@ -8,11 +8,11 @@ from typing import Any
 
 from flax import nnx
 
-from mu2_optax._batch_norm import check_batch_norms_ran, mean_over
-from mu2_optax._checks import check_callable
-from mu2_optax._find import eval_params
-from mu2_optax._trees import mean_of_two
-from mu2_optax._types import Batch
+from mu2_optax._internal.batch_norm import check_batch_norms_ran, mean_over
+from mu2_optax._internal.checks import check_callable
+from mu2_optax._internal.trees import mean_of_two
+from mu2_optax._internal.types import Batch
+from mu2_optax._reading.find import eval_params
 
 
 def eval_model(model: nnx.M, optimizer: nnx.Optimizer[nnx.M]) -> nnx.M:

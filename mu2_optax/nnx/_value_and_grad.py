@@ -7,11 +7,11 @@ from typing import Any
 import jax
 from flax import nnx
 
-from mu2_optax._batches import Part, check_part
-from mu2_optax._checks import check_callable
-from mu2_optax._evaluate import Again, Evaluation, ValueAndGrad, chosen_arguments
-from mu2_optax._sharding import AxisName
-from mu2_optax._types import Params, Updates
+from mu2_optax._gradients.batches import Part, check_part
+from mu2_optax._gradients.evaluate import Again, Evaluation, ValueAndGrad, chosen_arguments
+from mu2_optax._internal.checks import check_callable
+from mu2_optax._internal.sharding import AxisName
+from mu2_optax._internal.types import Params, Updates
 
 
 def value_and_grad(

@@ -8,14 +8,14 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from mu2_optax._checks import (
+from mu2_optax._internal.checks import (
     check_choice,
     check_nonnegative,
     check_positive,
     check_probability,
     check_steps,
 )
-from mu2_optax._types import Numbers
+from mu2_optax._internal.types import Numbers
 
 Method = Literal["mu2_sgd", "mu2_extra_sgd", "uniform"]
 METHODS = ("mu2_sgd", "mu2_extra_sgd", "uniform")

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import check_callable, check_iterations
-from mu2_optax._microbatches import accumulate
-from mu2_optax._tree_checks import check_gradient, check_leading_axis, check_params
-from mu2_optax._trees import (
+from mu2_optax._gradients.microbatches import accumulate
+from mu2_optax._internal.checks import check_callable, check_iterations
+from mu2_optax._internal.tree_checks import check_gradient, check_leading_axis, check_params
+from mu2_optax._internal.trees import (
     add,
     cast_like,
     inner_product,
@@ -22,7 +22,7 @@ from mu2_optax._trees import (
     scaled,
     widened,
 )
-from mu2_optax._types import Batch, GradFn, Params
+from mu2_optax._internal.types import Batch, GradFn, Params
 from mu2_optax.estimates import hessian_vector_product
 
 

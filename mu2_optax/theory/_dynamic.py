@@ -11,16 +11,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._checks import (
+from mu2_optax._internal.checks import (
     check_callable,
     check_iterations,
     check_keyed,
     check_steps,
     check_transform,
 )
-from mu2_optax._tree_checks import check_params
-from mu2_optax._trees import add, mean_like, wide_zeros, widened
-from mu2_optax._types import Batch, GradFn, Numbers, OptState, Params, Tree
+from mu2_optax._internal.tree_checks import check_params
+from mu2_optax._internal.trees import add, mean_like, wide_zeros, widened
+from mu2_optax._internal.types import Batch, GradFn, Numbers, OptState, Params, Tree
 from mu2_optax.theory._rates import batch_size
 
 Sample = Callable[[jax.Array], Batch]

@@ -5,14 +5,14 @@ from typing import Any, Literal, NamedTuple, overload
 import jax
 import jax.numpy as jnp
 
-from mu2_optax._checks import (
+from mu2_optax._internal.checks import (
     check_choice,
     check_nonnegative,
     check_positive,
     check_steps,
     check_unit_interval,
 )
-from mu2_optax._types import Numbers
+from mu2_optax._internal.types import Numbers
 from mu2_optax.theory._bounds import METHODS, Method
 
 _COMPARED = (*METHODS, "sgd", "accelerated_sgd")

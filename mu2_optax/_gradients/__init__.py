@@ -1,0 +1,1 @@
+"""Several gradients on one sample: of the whole batch, of a part, over microbatches."""

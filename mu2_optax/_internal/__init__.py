@@ -1,0 +1,1 @@
+"""What all rooms share: types, checks, trees, sharding, masks, and the orthogonal factor."""

@@ -1,0 +1,1 @@
+"""The algorithms, a file for each: compositions of the estimate and the averaging."""

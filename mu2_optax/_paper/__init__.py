@@ -1,0 +1,1 @@
+"""The paper: its weights, the estimate d, and the averaging of w into x."""

@@ -1,0 +1,160 @@
+"""Finds what an optimizer's state holds, inside chains, wrappers and train states."""
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+import optax.contrib
+
+from mu2_optax._internal.types import OptState, Tree
+from mu2_optax._optimizers.extra_sgd import Mu2ExtraState
+from mu2_optax._paper.averaging import AnytimeState, average_of
+from mu2_optax._rate.distance import DistanceRateState, rate_of
+
+_MOVE_THE_PARAMS = (optax.contrib.MechanicState, optax.contrib.ScheduleFreeState)
+
+
+def find_all(state: OptState, kinds: Any) -> list[Any]:
+    """The parts of a state that are of one of these kinds, wherever they are.
+
+    Args:
+      state: The state of any chain or wrapper; a Flax train state or ``nnx.Optimizer``.
+      kinds: A class of states, or a tuple of them.
+    """
+    nodes = jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds))
+    return [node for node in nodes if isinstance(node, kinds)]
+
+
+def find(state: OptState, kinds: Any, what: str, remedy: str) -> Any:
+    """The only part of a state that is of one of these kinds, as plain arrays.
+
+    Args:
+      state: As in :func:`find_all`.
+      kinds: As in :func:`find_all`.
+      what: What such a part holds, for the error.
+      remedy: What to do if there is none, or more than one.
+    """
+    found = find_all(state, kinds)
+    if len(found) != 1:
+        raise ValueError(
+            f"`state` must hold exactly one {what}, got {len(found)} in a "
+            f"{type(state).__name__}; {remedy}"
+        )
+    return _plain(found[0])
+
+
+def _plain(tree: Tree) -> Any:
+    """A tree with plain arrays instead of Flax's variables; if it has any, Flax is loaded."""
+    nnx = sys.modules.get("flax.nnx")
+    return tree if nnx is None else nnx.as_pure(tree)
+
+
+def eval_params(state: OptState, params: Tree) -> Tree:
+    r"""The average of the iterates: what to evaluate, save and export.
+
+    .. math:: x = \frac{y - \lambda w}{1 - \lambda}
+
+    Here :math:`y` is ``params`` and λ the ``ahead`` of :func:`anytime`, 0.3 in :func:`mu2_auto`.
+    Where the params are the average already, as with :func:`mu2_sgd`, they are returned as they
+    are. Training goes on from the params, not from the average.
+
+    Args:
+      state: The state of an optimizer that averages, by itself or inside chains, masks and
+        wrappers; or a whole Flax ``TrainState`` or ``nnx.Optimizer``.
+      params: The params that go with it.
+
+    Returns:
+      A tree like params, in their dtypes. Leaves that the optimizer does not move (masked, or in
+      another group of a partition) are returned as they are.
+
+    Examples:
+      >>> import jax, jax.numpy as jnp, optax, mu2_optax
+      >>> tx = optax.chain(optax.clip_by_global_norm(1.0), mu2_optax.mu2_auto())
+      >>> params = jnp.array([1.0, 2.0])
+      >>> state = tx.init(params)
+      >>> @jax.jit
+      ... def step(params, state, target):
+      ...     updates, state = tx.update(params - target, state, params)
+      ...     return optax.apply_updates(params, updates), state
+      >>> for target in jax.random.normal(jax.random.key(0), (300, 2)):
+      ...     params, state = step(params, state, target)
+      >>> average = mu2_optax.eval_params(state, params)
+      >>> bool(jnp.linalg.norm(average) < 0.3)
+      True
+    """
+    held = find(
+        state,
+        (AnytimeState, Mu2ExtraState),
+        "average of the params",
+        "pass the state of `mu2_auto` or of another optimizer that averages. Where there are "
+        "several, pass each part of the state with its own params; where there is none, evaluate "
+        "at the params.",
+    )
+    _check_the_params_are_its_own(state)
+    if isinstance(held, Mu2ExtraState) or held.ahead is None:
+        return params
+    plain, ahead = _plain(params), held.ahead
+    trees = (plain,) if held.x is None else (plain, held.x)
+
+    def average(w: Any, p: Any, x: Any = None) -> Any:
+        if _left_out(w):
+            return p
+        if not jax.tree_util.all_leaves([p]) or jnp.shape(p) != jnp.shape(w):
+            raise ValueError(f"shape {jax.tree.map(jnp.shape, p)}, expected {jnp.shape(w)}.")
+        return average_of(p, x, w, ahead).astype(jnp.result_type(p))
+
+    try:
+        averages = jax.tree.map(average, held.w, *trees, is_leaf=_left_out)
+    except ValueError as error:
+        raise ValueError(
+            f"`params` must be the tree that `state` was made for, got another: {error} Pass what "
+            "is given to `tx.update`; inside a wrapper that reshapes it, such as "
+            "`optax.flatten`, the average cannot be found."
+        ) from error
+    return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(averages))
+
+
+def _left_out(w: Any) -> bool:
+    """Whether the optimizer does not move a leaf or a whole branch: masked, or frozen."""
+    return w is None or isinstance(w, optax.MaskedNode)
+
+
+def _check_the_params_are_its_own(state: OptState) -> None:
+    """Requires that nothing around the optimizer moves the params by steps of another length."""
+    for wrapper in find_all(state, _MOVE_THE_PARAMS):
+        raise ValueError(
+            "`state` must be that of an optimizer whose updates are the steps the params take, "
+            f"got one inside a {type(wrapper).__name__}, which scales or averages them itself; "
+            "evaluate as that wrapper says (after `optax.contrib.mechanize`, at the params)."
+        )
+
+
+def found_rate(state: OptState) -> jax.Array:
+    r"""The learning rate that an optimizer has found: η of its last step, for logging.
+
+    .. math:: \eta_t = \tfrac{\sqrt 7}{3}\,\rho_t^2 / \sqrt{G_t}
+
+    Args:
+      state: The state of :func:`mu2_auto` or of another optimizer with a :func:`distance_rate`, by
+        itself or inside chains and wrappers.
+
+    Returns:
+      A scalar; 0 before the first step.
+
+    Examples:
+      >>> import jax.numpy as jnp, mu2_optax
+      >>> tx = mu2_optax.mu2_auto()
+      >>> params = jnp.ones(2)
+      >>> _, state = tx.update(params, tx.init(params), params)
+      >>> round(float(mu2_optax.found_rate(state)), 4)  # a tenth of the params' size, times √7/3
+      0.0882
+    """
+    held = find(
+        state,
+        DistanceRateState,
+        "learning rate that was found",
+        "pass the state of `mu2_auto` or `distance_rate`.",
+    )
+    return rate_of(held.reach, held.energy)

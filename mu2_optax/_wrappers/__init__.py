@@ -1,0 +1,1 @@
+"""Wrappers around any optimizer: freezing, rejecting, steps of several calls, a trial run."""
