@@ -46,7 +46,7 @@ OPTIMIZERS = {
     "anytime_sgd": lambda: m.anytime_sgd(0.1, m.linear_momentum(), projection=BALL),
     "projected sgd": lambda: m.projected(optax.sgd(0.1), BALL),
     "reject_nonfinite": lambda: m.reject_nonfinite(m.mu2_sgd(0.1)),
-    "multi_steps": lambda: m.multi_steps(m.mu2_sgd(0.1), 2),
+    "accumulate_gradients": lambda: m.accumulate_gradients(m.mu2_sgd(0.1), 2),
 }
 SOLUTION = np.array([0.5, -0.25, 1.0, 0.75, -0.5, 0.25], np.float32)
 

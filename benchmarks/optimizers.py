@@ -94,7 +94,7 @@ def _schedule_free(title: str, make: Callable[..., Any]) -> Optimizer:
 
 def _auto(title: str, **options: Any) -> Optimizer:
     """``mu2_auto``, whose rate is its factor."""
-    make = lambda rate, s: mu2_optax.mu2_auto(factor=rate, projection=s.projection, **options)
+    make = lambda rate, s: mu2_optax.mu2_auto(first_step=rate, projection=s.projection, **options)
     return Optimizer(title, make, mu2_optax.eval_params)
 
 

@@ -158,7 +158,7 @@ def main() -> None:
     optimizers = {"mu2_auto()": mu2_optax.mu2_auto(), "adam(1e-3)": optax.adam(1e-3)}
     pretrain = make_train(mu2_optax.mu2_auto())
     finetune = {
-        (way, name): make_train(mu2_optax.freeze(tx, frozen))
+        (way, name): make_train(mu2_optax.hold_fixed(tx, frozen))
         for way, frozen in WAYS.items()
         for name, tx in optimizers.items()
     }

@@ -57,11 +57,13 @@ from mu2_optax._reading.error_bar import error_bar as error_bar
 from mu2_optax._reading.error_bar import noise_scale as noise_scale
 from mu2_optax._reading.find import eval_params as eval_params
 from mu2_optax._reading.find import found_rate as found_rate
+from mu2_optax._wrappers.accumulate_gradients import (
+    AccumulateGradientsState as AccumulateGradientsState,
+)
+from mu2_optax._wrappers.accumulate_gradients import accumulate_gradients as accumulate_gradients
 from mu2_optax._wrappers.checked import CheckedState as CheckedState
 from mu2_optax._wrappers.checked import checked as checked
-from mu2_optax._wrappers.freeze import freeze as freeze
-from mu2_optax._wrappers.multi_steps import MultiStepsState as MultiStepsState
-from mu2_optax._wrappers.multi_steps import multi_steps as multi_steps
+from mu2_optax._wrappers.hold_fixed import hold_fixed as hold_fixed
 from mu2_optax._wrappers.reject_nonfinite import RejectNonfiniteState as RejectNonfiniteState
 from mu2_optax._wrappers.reject_nonfinite import reject_nonfinite as reject_nonfinite
 

@@ -16,14 +16,14 @@ import jax.numpy as jnp
 
 from mu2_optax._internal.checks import check_callable, check_iterations, check_nonnegative
 from mu2_optax._internal.types import Batch, OptState, Params, Scalar, Tree
-from mu2_optax._reading.estimate_norm import estimate_norm, gradient_bound
+from mu2_optax._reading.estimate_norm import estimate_norm, gradient_norm_bound
 
 __all__ = [
     "NormBelow",
     "RunResult",
     "StopReason",
     "estimate_norm",
-    "gradient_bound",
+    "gradient_norm_bound",
     "run_until",
 ]
 
@@ -95,7 +95,7 @@ def run_until(
         stacked batches; if it is a tracer, the run ends with the batches.
       patience: For how many steps in a row the norm must be small. One small norm may be chance,
         especially in the first steps, where the estimate is as noisy as a gradient. It counts calls
-        of ``step``: with :func:`mu2_optax.multi_steps` take a multiple of ``every``.
+        of ``step``: with :func:`mu2_optax.accumulate_gradients` take a multiple of ``every``.
       norm: A function from the state to the number that is compared; by default the norm of d.
 
     Returns:

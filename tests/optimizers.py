@@ -71,7 +71,9 @@ CASES = {
     ),
     "projected sgd": Case(lambda learning_rate: m.projected(optax.sgd(learning_rate), BALL)),
     "reject_nonfinite": Case(lambda learning_rate: m.reject_nonfinite(m.mu2_sgd(learning_rate))),
-    "multi_steps": Case(lambda learning_rate: m.multi_steps(m.mu2_sgd(learning_rate), 2)),
+    "accumulate_gradients": Case(
+        lambda learning_rate: m.accumulate_gradients(m.mu2_sgd(learning_rate), 2)
+    ),
     "chain": Case(
         lambda learning_rate: optax.chain(
             m.corrected_momentum(0.5),
@@ -85,7 +87,7 @@ CASES = {
 # pass those lines of the contract that an option can break.
 VARIANTS = {
     "reject_nonfinite",
-    "multi_steps",
+    "accumulate_gradients",
     "chain",
     "mu2_sgd weighted_momentum",
     "mu2_sgd polynomial",

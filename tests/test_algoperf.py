@@ -118,7 +118,7 @@ def test_a_step_is_one_of_mu2_auto_on_the_mean_loss_of_the_valid_examples():
     queue = work._build_input_queue(data_rng, "train", None, SIZE)
     expected, _ = work.init_model_fn(model_rng)
     matrices = jax.tree.map(lambda p: p.ndim > 1, expected)
-    tx = mu2_optax.mu2_auto(weight_decay=0.1, mask=matrices)
+    tx = mu2_optax.mu2_auto(weight_decay=0.1, weight_decay_mask=matrices)
     state = tx.init(expected)
 
     def mean_loss(params, batch):

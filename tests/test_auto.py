@@ -152,7 +152,7 @@ def test_vmapped_factors_equal_separate_runs_and_hardly_matter():
         gradient = jax.grad(mean_loss)
 
         def final(factor):
-            tx = mu2_auto(factor=factor)
+            tx = mu2_auto(first_step=factor)
             points, state = run(tx, params, batches, gradient)
             return eval_params(state, jax.tree.map(lambda a: a[-1], points))
 
@@ -214,7 +214,7 @@ def test_a_leaf_that_is_not_finite_is_left_alone_and_does_not_disturb_the_others
 
 @pytest.mark.parametrize("factor", [2.0, 100.0, 1e30])
 def test_a_factor_counts_up_to_two(factor):
-    largest = mu2_auto(factor=factor).init(2 * jnp.ones(3)).inner_state
+    largest = mu2_auto(first_step=factor).init(2 * jnp.ones(3)).inner_state
     np.testing.assert_allclose(largest.reach, 0.2 * 2)
     np.testing.assert_allclose(largest.most, 1e6 * 2)
 
@@ -342,7 +342,7 @@ def test_weight_decay_of_any_size_stays_finite_and_shrinks():
 
 def test_the_mask_says_which_leaves_decay():
     params = {"w": jnp.ones(3), "b": jnp.ones(())}
-    tx = mu2_auto(weight_decay=0.5, mask={"w": True, "b": False})
+    tx = mu2_auto(weight_decay=0.5, weight_decay_mask={"w": True, "b": False})
     zero = lambda p, z: jax.tree.map(jnp.zeros_like, p)
     # Without a gradient there is no rate either; a tiny one in `b` alone makes one.
     gradient = lambda p, z: zero(p, z) | {"b": z}
@@ -350,8 +350,8 @@ def test_the_mask_says_which_leaves_decay():
     assert (found["w"] < 0.9).all()
     # `b` is pushed to and fro by steps of the rate, 0.07 at first; decay would take it below 0.8.
     np.testing.assert_allclose(found["b"], 1, atol=0.2)
-    with pytest.raises(ValueError, match="`mask` must come with `weight_decay`"):
-        mu2_auto(mask={"w": True, "b": False})
+    with pytest.raises(ValueError, match="`weight_decay_mask` must come with `weight_decay`"):
+        mu2_auto(weight_decay_mask={"w": True, "b": False})
 
 
 def test_a_constant_schedule_of_weight_decay_is_the_number():
@@ -538,8 +538,11 @@ def test_only_w_takes_the_dtype_of_the_state():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: mu2_auto(factor=0.0), "`factor` must be finite and greater than 0, got 0"),
-        (lambda: mu2_auto(factor=np.inf), "`factor` must be finite and greater than 0, got inf"),
+        (lambda: mu2_auto(first_step=0.0), "`first_step` must be finite and greater than 0, got 0"),
+        (
+            lambda: mu2_auto(first_step=np.inf),
+            "`first_step` must be finite and greater than 0, got inf",
+        ),
         (lambda: mu2_auto(weight_decay=-1.0), "`weight_decay` .* got -1"),
         (
             lambda: mu2_optax.distance_rate(optax.identity(), momentum=1.0),

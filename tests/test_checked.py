@@ -103,7 +103,7 @@ def test_it_raises_at_once_outside_of_jit_and_through_checkify_inside():
 
 def test_the_last_microbatch_of_optax_is_not_the_mean():
     assert reports(lambda tx: optax.MultiSteps(tx, 2))
-    assert not reports(lambda tx: m.multi_steps(OPTIMIZERS["mu2_sgd"], 2))
+    assert not reports(lambda tx: m.accumulate_gradients(OPTIMIZERS["mu2_sgd"], 2))
 
 
 def test_a_mask_of_dropout_that_is_not_in_the_batch_is_found():

@@ -315,7 +315,7 @@ def test_accumulation_on_an_explicit_mesh_keeps_the_sharding():
         mu2_optax.mu2_auto(),
         mu2_optax.mu2_extra_sgd(0.05, projection=mu2_optax.onto_l2_ball(2.0)),
         mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(beta=mu2_optax.measured_beta())),
-        mu2_optax.multi_steps(mu2_optax.reject_nonfinite(mu2_optax.mu2_adamw(0.1)), 2),
+        mu2_optax.accumulate_gradients(mu2_optax.reject_nonfinite(mu2_optax.mu2_adamw(0.1)), 2),
     ],
     ids=["mu2_auto", "mu2_extra_sgd", "measured_beta", "wrappers"],
 )

@@ -24,7 +24,7 @@ def run(request):
     """The w, stochastic g and ρ of a run on a ball, and loss and gradient there."""
     with x64():
         start = 1e-2 * jnp.ones(4)
-        rate = mu2_optax.distance_rate(optax.identity(), factor=request.param)
+        rate = mu2_optax.distance_rate(optax.identity(), first_step=request.param)
         tx = mu2_optax.anytime(
             rate,
             mu2_optax.polynomial_momentum(2.0).gamma,

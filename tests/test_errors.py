@@ -269,15 +269,17 @@ def test_a_beta_that_has_an_error_bar_takes_no_other():
 
 
 def test_a_mask_needs_a_decay():
-    with pytest.raises(ValueError, match=r"`mask` must come with `weight_decay`, got .*freeze`"):
-        m.mu2_sgd(0.1, mask={"layer": True})
+    with pytest.raises(
+        ValueError, match=r"`weight_decay_mask` must come with `weight_decay`, got .*hold_fixed`"
+    ):
+        m.mu2_sgd(0.1, weight_decay_mask={"layer": True})
 
 
 STATES = {
     **OPTIMIZERS,
     "mu2_auto": m.mu2_auto(),
     "reject_nonfinite": m.reject_nonfinite(m.mu2_sgd(0.1)),
-    "multi_steps": m.multi_steps(m.mu2_sgd(0.1), 2),
+    "accumulate_gradients": m.accumulate_gradients(m.mu2_sgd(0.1), 2),
 }
 
 
@@ -399,8 +401,8 @@ def test_a_count_of_rejections_must_be_an_integer(count):
     ],
 )
 def test_a_factor_must_be_a_positive_number(value, error, rule):
-    with pytest.raises(error, match=f"`factor` {rule}"):
-        m.mu2_auto(factor=value)
+    with pytest.raises(error, match=f"`first_step` {rule}"):
+        m.mu2_auto(first_step=value)
 
 
 @pytest.mark.parametrize("ahead", [1.0, -0.1, float("nan"), jnp.ones(2), "0.3"])

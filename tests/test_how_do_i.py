@@ -68,8 +68,8 @@ WRAPPED = {
     "chain": lambda tx: optax.chain(tx, optax.identity()),
     "named_chain": lambda tx: optax.named_chain(("mu2", tx)),
     "reject_nonfinite": mu2_optax.reject_nonfinite,
-    "multi_steps": lambda tx: mu2_optax.multi_steps(tx, 1),
-    "freeze": lambda tx: mu2_optax.freeze(tx, False),
+    "accumulate_gradients": lambda tx: mu2_optax.accumulate_gradients(tx, 1),
+    "freeze": lambda tx: mu2_optax.hold_fixed(tx, False),
 }
 
 

@@ -135,8 +135,10 @@ def test_the_decay_of_mu2_sgd_acts_on_w_and_is_multiplied_by_the_rate():
 
 def test_the_decay_of_mu2_sgd_may_be_a_schedule_and_masked():
     step = lambda t, d, w: w - ETA * (d + LAMBDA / t * MATRIX * w)
-    follows(lambda: mu2_sgd(ETA, weight_decay=schedule, mask=MASK), step)
-    follows(lambda: mu2_sgd(ETA, weight_decay=schedule, mask=lambda params: MASK), step)
+    follows(lambda: mu2_sgd(ETA, weight_decay=schedule, weight_decay_mask=MASK), step)
+    follows(
+        lambda: mu2_sgd(ETA, weight_decay=schedule, weight_decay_mask=lambda params: MASK), step
+    )
 
 
 def test_the_decay_of_mu2_sgd_is_weighted_like_the_step():

@@ -32,7 +32,7 @@ MEASURED = m.linear_momentum(beta=m.measured_beta())
 MAKERS = {
     "mu2_sgd": m.mu2_sgd,
     "measured_beta, guarded": lambda rate: m.reject_nonfinite(m.mu2_sgd(rate, MEASURED)),
-    "multi_steps": lambda rate: m.multi_steps(m.mu2_sgd(rate), 3),
+    "accumulate_gradients": lambda rate: m.accumulate_gradients(m.mu2_sgd(rate), 3),
     "mu2_extra_sgd": m.mu2_extra_sgd,
 }
 
@@ -74,7 +74,7 @@ def test_a_step_in_a_branch_that_is_not_taken_leaves_no_trace(name):
 
 
 def test_a_run_pickled_between_two_calls_of_a_step_goes_on_bit_for_bit():
-    tx = m.multi_steps(m.mu2_sgd(0.3, MEASURED), every=4)
+    tx = m.accumulate_gradients(m.mu2_sgd(0.3, MEASURED), every=4)
     move = jax.jit(lambda params, state, batch: step(tx, params, state, batch))
     start = split(jnp.asarray(X1, jnp.float32))
     ends = []

@@ -32,11 +32,12 @@ CORE = [path for room in ROOMS for path in (PACKAGE / room).glob("*.py")]
 PUBLIC = {
     "mu2_optax": """
         AnytimeState CheckedState CorrectedMomentumState DistanceRateState DoubleMomentum ErrorBar
-        Mu2ExtraState Mu2State MultiStepsState RejectNonfiniteState Seen UnitDirectionsState Weight
+        Mu2ExtraState Mu2State AccumulateGradientsState RejectNonfiniteState Seen
+        UnitDirectionsState Weight
         accumulate anytime anytime_sgd checked corrected_momentum distance_rate error_bar
-        eval_params fixed_momentum found_rate frank_wolfe freeze grad_in_parts grad_pair
+        eval_params fixed_momentum found_rate frank_wolfe hold_fixed grad_in_parts grad_pair
         linear_momentum measured_beta mu2 mu2_adam mu2_adamw mu2_auto mu2_extra_sgd
-        mu2_frank_wolfe mu2_sgd multi_steps noise_scale onto_l2_ball per_tensor
+        mu2_frank_wolfe mu2_sgd accumulate_gradients noise_scale onto_l2_ball per_tensor
         polynomial_momentum projected reject_nonfinite storm uniform_momentum unit_directions
         value_and_grad weighted_momentum with_error_bar with_extra_args
     """,
@@ -49,7 +50,9 @@ PUBLIC = {
         measure_gradient_variance measure_sample_smoothness measure_smoothness
         measure_smoothness_variance run_dynamic stable_rates
     """,
-    "mu2_optax.stopping": "NormBelow RunResult StopReason estimate_norm gradient_bound run_until",
+    "mu2_optax.stopping": """
+        NormBelow RunResult StopReason estimate_norm gradient_norm_bound run_until
+    """,
     "mu2_optax.estimates": """
         CorrectedEstimate CorrectedEstimateState Operator corrected_estimate hessian_diagonal
         hessian_vector_product

@@ -213,7 +213,7 @@ def test_rounding_is_no_move(dtype, how):
 
 
 def test_multi_steps_needs_the_stored_point():
-    tx = m.multi_steps(m.mu2_sgd(0.1, lean=True), 2)
+    tx = m.accumulate_gradients(m.mu2_sgd(0.1, lean=True), 2)
     with pytest.raises(ValueError, match=r"must store its last point, got .*`lean=True`; leave"):
         tx.init(PARAMS)
 

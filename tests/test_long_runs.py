@@ -249,7 +249,7 @@ def test_a_narrow_state_is_shaped_by_eval_shape_and_not_by_map_params():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mu2_extra_sgd", "multi_steps"])
+@pytest.mark.parametrize("name", ["mu2_extra_sgd", "accumulate_gradients"])
 def test_a_run_keeps_its_memory_its_program_and_the_precision_of_float32(name):
     found = long_runs.long_run(name, steps=20_000, pieces=10)
     assert found["compiles"] == 0

@@ -293,9 +293,9 @@ def test_the_bound_stops_later_and_at_a_smaller_gradient():
     keys = jax.random.split(jax.random.key(0), 16)
     found = {
         norm: jax.jit(jax.vmap(lambda key, norm=norm: run_one(key, norm)))(keys)
-        for norm in (stopping.estimate_norm, stopping.gradient_bound)
+        for norm in (stopping.estimate_norm, stopping.gradient_norm_bound)
     }
-    plain, bound = found[stopping.estimate_norm], found[stopping.gradient_bound]
+    plain, bound = found[stopping.estimate_norm], found[stopping.gradient_norm_bound]
     assert np.all(bound[2] == stopping.StopReason.TOLERANCE)
     assert np.mean(bound[0]) > np.mean(plain[0])
     assert np.mean(bound[1] <= 0.4) > 0.9  # ∇f(x) = x here
@@ -305,7 +305,7 @@ def test_the_bound_stops_later_and_at_a_smaller_gradient():
 def test_the_bound_is_not_known_after_one_step():
     tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
     state, _ = feed(tx, jnp.zeros(2), [(jnp.zeros(2), jnp.zeros(2))])
-    assert float(stopping.gradient_bound(state)) > 1e30
+    assert float(stopping.gradient_norm_bound(state)) > 1e30
 
 
 def test_the_bar_of_the_denoised_training_loss_is_its_error():

@@ -153,7 +153,9 @@ def test_the_optimizer_with_nothing_to_choose_follows_its_oracle(
     xs, ys, rates = auto_oracle(projected, decay, factor)
     projection = mu2_optax.onto_l2_ball(RADIUS) if projected else None
     with full_precision(dtype):
-        tx = mu2_optax.mu2_auto(factor=factor, weight_decay=decay or None, projection=projection)
+        tx = mu2_optax.mu2_auto(
+            first_step=factor, weight_decay=decay or None, projection=projection
+        )
         points, state = run(tx, split(jnp.array(X1, dtype)), jnp.array(ZS, dtype))
         np.testing.assert_allclose(join(points), ys, rtol=0, atol=tolerance)
         last = jax.tree.map(lambda a: a[-1], points)

@@ -288,7 +288,7 @@ def test_a_missing_batch_is_said_as_ever(tx):
 
 def test_multi_steps_adds_up_the_parts_of_its_small_batches():
     """Two calls of four samples with one of each, against one of eight and the same two."""
-    small = m.multi_steps(EVERY["mu2_sgd"], 2)
+    small = m.accumulate_gradients(EVERY["mu2_sgd"], 2)
     params, _ = two_steps(small, SHARE, batches=(Z1[:4], Z1[4:], Z2[:4], Z2[4:]))
     at_once, _ = two_steps(EVERY["mu2_sgd"], lambda z: z[::4])
     assert_close(params, at_once, rtol=1e-5, atol=1e-6)
@@ -310,7 +310,7 @@ def test_frozen_leaves_stay_with_a_part(name):
         return mean_grad({"matrix": PARAMS["matrix"], "rest": params["rest"]}, z)
 
     lengths = []
-    frozen = m.freeze(EVERY[name], {"matrix": True, "rest": False})
+    frozen = m.hold_fixed(EVERY[name], {"matrix": True, "rest": False})
     params, state = two_steps(frozen, SHARE, counted(lengths))
     assert sum(lengths) == 2 * SIZE * (1 + SHARE)
     assert_close(params["matrix"], PARAMS["matrix"], rtol=0)

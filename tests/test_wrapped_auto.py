@@ -52,7 +52,7 @@ SAME = {
     "named_chain": (optax.named_chain(("auto", mu2_auto())), {}),
     "with_extra_args_support": (optax.with_extra_args_support(mu2_auto()), {}),
     "conditionally_mask": (optax.conditionally_mask(mu2_auto(), lambda step: True), {}),
-    "inject_hyperparams": (optax.inject_hyperparams(mu2_auto)(factor=1.0), {}),
+    "inject_hyperparams": (optax.inject_hyperparams(mu2_auto)(first_step=1.0), {}),
     "apply_if_finite": (optax.apply_if_finite(mu2_auto(), 5), {}),
     "reject_nonfinite": (mu2_optax.reject_nonfinite(mu2_auto()), {}),
     "MultiSteps of one": (optax.MultiSteps(mu2_auto(), 1), {}),
@@ -107,7 +107,7 @@ def test_noise_before_it_is_noise_on_the_gradient():
 
 
 @pytest.mark.parametrize(
-    "wrap", [optax.MultiSteps, mu2_optax.multi_steps], ids=["optax", "mu2_optax"]
+    "wrap", [optax.MultiSteps, mu2_optax.accumulate_gradients], ids=["optax", "mu2_optax"]
 )
 def test_accumulation_is_the_mean_gradient_every_so_often(wrap):
     every = 3
@@ -161,7 +161,7 @@ def test_a_part_that_is_frozen_stays_and_the_rest_moves_as_if_alone(how):
             {"auto": mu2_auto(), "adam": optax.set_to_zero()}, LABELS
         ),
         "selective_transform": lambda: optax.selective_transform(mu2_auto(), freeze_mask=frozen),
-        "freeze": lambda: mu2_optax.freeze(mu2_auto(), frozen),
+        "freeze": lambda: mu2_optax.hold_fixed(mu2_auto(), frozen),
     }[how]()
     params, state = train(tx)
     head, alone = frozen_body_by_hand()
@@ -207,10 +207,10 @@ def test_two_of_them_in_a_partition_are_averaged_one_after_another():
 
 
 def test_an_injected_factor_is_the_factor():
-    found, state = train(optax.inject_hyperparams(mu2_auto)(factor=10.0))
-    params, _ = train(mu2_auto(factor=10.0))
+    found, state = train(optax.inject_hyperparams(mu2_auto)(first_step=10.0))
+    params, _ = train(mu2_auto(first_step=10.0))
     assert_same(found, params)
-    assert float(state.hyperparams["factor"]) == 10
+    assert float(state.hyperparams["first_step"]) == 10
 
 
 @jax.jit

@@ -15,7 +15,7 @@ import pytest
 from problems import run
 
 import mu2_optax
-from mu2_optax import freeze, mu2, mu2_sgd, multi_steps, onto_l2_ball, with_extra_args
+from mu2_optax import accumulate_gradients, hold_fixed, mu2, mu2_sgd, onto_l2_ball, with_extra_args
 
 PAGE = (pathlib.Path(__file__).parent.parent / "docs" / "wrappers.md").read_text()
 NAMESPACES = (optax, optax.contrib, optax.transforms)
@@ -381,7 +381,7 @@ def test_what_changes_nothing_may_stand_anywhere():
 def test_steps_held_back_after_the_optimizer_are_not_accumulation():
     every = 4
     held, _ = final(optax.chain(mu2_sgd(0.1), optax.apply_every(every)), steps=40)
-    right, _ = final(multi_steps(mu2_sgd(0.1), every), steps=40)
+    right, _ = final(accumulate_gradients(mu2_sgd(0.1), every), steps=40)
     assert float(optax.tree.norm(jax.tree.map(jnp.subtract, held, right))) > 0.05
 
 
@@ -443,13 +443,13 @@ PARTS = {
 @pytest.mark.parametrize("name", listed(HEADINGS[2], "work only inside `inner`"))
 def test_a_wrapper_of_parts_works_inside_and_raises_around(name):
     mask = {"w": False, "b": name != "flatten"}
-    expected, _ = final(freeze(mu2_sgd(0.1), mask))
+    expected, _ = final(hold_fixed(mu2_sgd(0.1), mask))
     inside, _ = final(mu2(PARTS[name](optax.sgd(0.1))))
     assert_close(inside, expected)
     with pytest.raises((TypeError, ValueError)) as caught:
         final(PARTS[name](mu2_sgd(0.1)))
     told = str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
-    assert "mu2_optax.freeze" in told if name != "flatten" else "`optax.flatten`" in told
+    assert "mu2_optax.hold_fixed" in told if name != "flatten" else "`optax.flatten`" in told
 
 
 def bound_step(wrap):

@@ -165,7 +165,7 @@ def data_selection(
 
 def _optimizer(workload: Any, params: Any) -> Any:
     mask = _decaying(params, workload.model_params_types)
-    return mu2_optax.mu2_auto(weight_decay=WEIGHT_DECAY, mask=mask)
+    return mu2_optax.mu2_auto(weight_decay=WEIGHT_DECAY, weight_decay_mask=mask)
 
 
 def _decaying(params: Any, types: Any) -> Any:

@@ -27,7 +27,8 @@ def accumulate(grad_fn: GradFn) -> GradFn:
     - **All of them in one call, for a loss:** ``value_and_grad(loss, accumulate=True)``.
     - **All of them in one call, for a gradient function:** this function. Use the result for *both*
       evaluations of a step: as the gradient and as ``grad_fn``.
-    - **One of them in each call:** :func:`multi_steps`, which needs memory for two more gradients.
+    - **One of them in each call:** :func:`accumulate_gradients`, which needs memory for two more
+      gradients.
 
     ``optax.MultiSteps`` around an optimizer that evaluates ``grad_fn`` again is silently wrong: the
     optimizer then evaluates it on the last microbatch alone. Around :func:`mu2_auto` it is correct.

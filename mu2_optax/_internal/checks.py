@@ -134,8 +134,8 @@ def check_mask(mask: Any, weight_decay: Any) -> None:
     """Requires a weight decay if there is a mask, which says which leaves decay."""
     if mask is not None and weight_decay is None:
         raise ValueError(
-            f"`mask` must come with `weight_decay`, got {mask!r} alone: it says which leaves "
-            "decay. To train a part of the params, use `mu2_optax.freeze`."
+            f"`weight_decay_mask` must come with `weight_decay`, got {mask!r} alone: it says "
+            "which leaves decay. To train a part of the params, use `mu2_optax.hold_fixed`."
         )
 
 

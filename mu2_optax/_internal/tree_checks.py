@@ -47,7 +47,7 @@ def check_whole(params: Params) -> None:
             raise ValueError(
                 f"`params` must be the whole tree, got MaskedNode at {_show(path)}: `grad_fn` "
                 "cannot be evaluated on a part of the tree. To freeze a part, use "
-                "`mu2_optax.freeze(tx, mask)` instead of `optax.masked`, `optax.partition` or "
+                "`mu2_optax.hold_fixed(tx, mask)` instead of `optax.masked`, `optax.partition` or "
                 "`optax.selective_transform`; for parts that move differently, put the partition "
                 "inside: `mu2(optax.partition(...))`."
             )

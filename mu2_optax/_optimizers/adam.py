@@ -74,7 +74,7 @@ def mu2_adamw(
     b2: Scalar = 0.999,
     eps: Scalar = 1e-8,
     weight_decay: ScalarOrSchedule = 1e-4,
-    mask: Mask | None = None,
+    weight_decay_mask: Mask | None = None,
     projection: Projection | None = None,
     lean: bool = False,
     state_dtype: DTypeLike | None = None,
@@ -91,7 +91,8 @@ def mu2_adamw(
       b2: The decay of the second moment.
       eps: Added to the root of the second moment.
       weight_decay: λ, a number or a schedule; as in ``optax.adamw`` it is multiplied by η.
-      mask: Which leaves decay, as in ``optax.adamw``: a tree of booleans or a function of params.
+      weight_decay_mask: Which leaves decay, as in Optax: a tree of booleans or a function of
+        params.
       projection: A function from tree to tree that projects w onto the set.
       lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
@@ -112,7 +113,7 @@ def mu2_adamw(
     check_rate("weight_decay", weight_decay)
     inner = optax.chain(
         _second_moment(b2, eps),
-        optax.add_decayed_weights(weight_decay, mask),
+        optax.add_decayed_weights(weight_decay, weight_decay_mask),
         optax.scale_by_learning_rate(learning_rate),
     )
     return double_momentum("mu2_adamw", inner, momentum, projection, lean, state_dtype)

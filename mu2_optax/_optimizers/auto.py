@@ -15,10 +15,10 @@ _AHEAD, _POWER = 0.3, 2.0
 
 def mu2_auto(
     *,
-    factor: Scalar = 1.0,
+    first_step: Scalar = 1.0,
     spectral: Mask = False,
     weight_decay: ScalarOrSchedule | None = None,
-    mask: Mask | None = None,
+    weight_decay_mask: Mask | None = None,
     projection: Projection | None = None,
     state_dtype: DTypeLike | None = None,
 ) -> Transform[AnytimeState]:
@@ -45,15 +45,16 @@ def mu2_auto(
     :func:`unit_directions`.
 
     Args:
-      factor: A factor on the first distance :math:`\rho_1`. It is not a learning rate. Less than 1
-        delays the start, but only by a few steps, because the distance grows; more than 2 counts as
-        2, because a longer first step would wreck a network.
+      first_step: A factor on the first distance :math:`\rho_1`. It is not a learning rate. Less
+        than 1 delays the start, but only by a few steps, because the distance grows; more than 2
+        counts as 2, because a longer first step would wreck a network.
       spectral: True, or a mask of the matrices whose steps are to be orthogonal matrices, as in
         Muon, instead of :math:`g_t/s_t`. It is the better choice for most networks, dense ones
         included, at the price of more matrix products in a step.
       weight_decay: λ: decoupled decay of w, times the learning rate, as in AdamW; any size is
         stable.
-      mask: Which leaves decay: a tree of booleans like params, or a function from params to one.
+      weight_decay_mask: Which leaves decay: a tree of booleans like params, or a function from
+        params to one.
       projection: A function from tree to tree that projects w onto the set. The gradient is then
         divided by one number instead of coordinate by coordinate, because after steps in another
         geometry a Euclidean projection would not lead to the minimum.
@@ -86,11 +87,11 @@ def mu2_auto(
     """
     rate = distance_rate(
         unit_directions(spectral, together=projection is not None),
-        factor=factor,
+        first_step=first_step,
         momentum=0.0 if spectral is False else MOMENTUM,
         ranks=None if spectral is False else lambda state: state.rank,
         weight_decay=weight_decay,
-        mask=mask,
+        weight_decay_mask=weight_decay_mask,
     )
     return anytime(
         rate,

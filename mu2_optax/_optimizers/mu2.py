@@ -89,7 +89,7 @@ def mu2_sgd(
     projection: Projection | None = None,
     weighted_steps: bool = False,
     weight_decay: ScalarOrSchedule | None = None,
-    mask: Mask | None = None,
+    weight_decay_mask: Mask | None = None,
     lean: bool = False,
     state_dtype: DTypeLike | None = None,
 ) -> Transform[Mu2State]:
@@ -114,8 +114,8 @@ def mu2_sgd(
         order of 1/T: :func:`mu2_optax.theory.max_learning_rate`) or η (the experiments).
       weight_decay: λ, a number or a schedule, multiplied by the learning rate as in
         ``optax.adamw``. It is w that decays, and params follow as its average. None by default.
-      mask: Which leaves decay: a tree of booleans, or a function from params to one. All by
-        default.
+      weight_decay_mask: Which leaves decay: a tree of booleans, or a function from params to one.
+        All by default.
       lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
@@ -144,11 +144,11 @@ def mu2_sgd(
       Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     check_rate("learning_rate", learning_rate)
-    check_mask(mask, weight_decay)
+    check_mask(weight_decay_mask, weight_decay)
     inner = optax.sgd(learning_rate)
     if weight_decay is not None:
         check_rate("weight_decay", weight_decay)
-        inner = optax.chain(optax.add_decayed_weights(weight_decay, mask), inner)
+        inner = optax.chain(optax.add_decayed_weights(weight_decay, weight_decay_mask), inner)
     check_momentum(momentum)
     inner = with_weighted_steps(inner, momentum, weighted_steps)
     return double_momentum("mu2_sgd", inner, momentum, projection, lean, state_dtype)

@@ -63,11 +63,11 @@ class DistanceRateState(NamedTuple):
 def distance_rate(
     inner: optax.GradientTransformation,
     *,
-    factor: Scalar = 1.0,
+    first_step: Scalar = 1.0,
     momentum: float = 0.0,
     ranks: Callable[[OptState], Tree] | None = None,
     weight_decay: ScalarOrSchedule | None = None,
-    mask: Mask | None = None,
+    weight_decay_mask: Mask | None = None,
 ) -> Transform[DistanceRateState]:
     r"""Steps along ``inner``, with a learning rate that is the distance come so far over the steps.
 
@@ -100,7 +100,7 @@ def distance_rate(
     Args:
       inner: A transform that gives directions with the sign of a gradient and a size of about one,
         such as :func:`unit_directions`. It sees gradients and params at least in float32.
-      factor: A factor on the first distance. Less than 1 makes the start slower, by a few steps
+      first_step: A factor on the first distance. Less than 1 makes the start slower, by a few steps
         only, because the distance grows; more than 2 counts as 2, because a longer first step would
         wreck a network.
       momentum: β in [0, 1), the momentum inside ``inner``.
@@ -111,8 +111,8 @@ def distance_rate(
         they look short, so that the rate would grow until they wreck a network.
       weight_decay: λ: decoupled decay, a number or a schedule. The step is implicit in it, so that
         any size is stable.
-      mask: Which leaves decay: a tree of booleans like params, or a function from params to one;
-        all by default.
+      weight_decay_mask: Which leaves decay: a tree of booleans like params, or a function from
+        params to one; all by default.
 
     Returns:
       A transform; extra args are passed to ``inner``. Its state is a :class:`DistanceRateState`.
@@ -137,10 +137,10 @@ def distance_rate(
       ICML 2023
     """
     check_transform("inner", inner)
-    check_single("factor", factor)
-    check_positive("factor", factor, "it scales the first step; 1 is the usual choice.")
+    check_single("first_step", first_step)
+    check_positive("first_step", first_step, "it scales the first step; 1 is the usual choice.")
     check_below_one("momentum", momentum, "at 1 nothing would be forgotten; 0 is none.")
-    check_mask(mask, weight_decay)
+    check_mask(weight_decay_mask, weight_decay)
     if weight_decay is not None:
         check_rate("weight_decay", weight_decay)
     inner = optax.with_extra_args_support(inner)
@@ -150,7 +150,7 @@ def distance_rate(
         check_params(params)
         wide = widened(params)
         size = _typical_size(wide)
-        first = jnp.minimum(factor * _FIRST, _LARGEST_FIRST)
+        first = jnp.minimum(first_step * _FIRST, _LARGEST_FIRST)
         return DistanceRateState(
             t=jnp.zeros([], jnp.int32),
             reach=(first * size).astype(float),
@@ -175,7 +175,7 @@ def distance_rate(
         counted = u if ranks is None else _of_enough_rank(u, ranks(inner_state))
         energy = state.energy + spread * jnp.square(reach) * _mean_square(sampled(counted))
         rate = rate_of(reach, energy)
-        moves = _moves(rate, u, w, weight_decay, mask, state.t)
+        moves = _moves(rate, u, w, weight_decay, weight_decay_mask, state.t)
         return cast_like(moves, params), DistanceRateState(
             t=optax.safe_increment(state.t),
             reach=reach,
@@ -215,7 +215,7 @@ def _moves(
     decay = weight_at(as_schedule(weight_decay), count)
     share = rate / (1 + rate * decay)
     leaves, structure = jax.tree.flatten(u)
-    marks = [True] * len(leaves) if mask is None else marks_of("mask", mask, w)
+    marks = [True] * len(leaves) if mask is None else marks_of("weight_decay_mask", mask, w)
     moves = [
         -share.astype(u.dtype) * (u + decay.astype(u.dtype) * w)
         if decays

@@ -22,7 +22,7 @@ def estimate_norm(state: OptState) -> jax.Array:
     Returns:
       A scalar, at least in float32. It is the largest finite number as long as there is no
       estimate: before the first step, in the calls before the first step of
-      :func:`mu2_optax.multi_steps`, and while every step has been rejected.
+      :func:`mu2_optax.accumulate_gradients`, and while every step has been rejected.
 
     Examples:
       >>> import jax.numpy as jnp, optax, mu2_optax
@@ -37,7 +37,7 @@ def estimate_norm(state: OptState) -> jax.Array:
     return _if_known(holder.t >= 1, norm_of(holder.d))
 
 
-def gradient_bound(state: OptState) -> jax.Array:
+def gradient_norm_bound(state: OptState) -> jax.Array:
     r"""A norm that takes the error of the estimate into account.
 
     .. math:: \|\nabla f(x_t)\| \le \|d_t\| + \|d_t - \nabla f(x_t)\| \approx \|d_t\| + \sqrt{P_t}
@@ -63,7 +63,7 @@ def gradient_bound(state: OptState) -> jax.Array:
       >>> state = tx.init(params)
       >>> for grads in jnp.array([[3.0, 1.0], [3.0, -1.0]]):
       ...     _, state = tx.update(grads, state, params, prev_grads=grads)
-      >>> float(stopping.gradient_bound(state))  # d = (3, 0), P = 1
+      >>> float(stopping.gradient_norm_bound(state))  # d = (3, 0), P = 1
       4.0
     """
     holder = find_estimate(state)

@@ -13,7 +13,7 @@ from problems import grad_fn, join, numpy_grad, run, samples, split, x64
 import mu2_optax
 import mu2_optax.linen
 import mu2_optax.nnx
-from mu2_optax import freeze, mu2_sgd
+from mu2_optax import hold_fixed, mu2_sgd
 
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
 ZS = samples(100, seed=3)
@@ -44,7 +44,7 @@ def test_the_rest_follows_the_oracle_of_the_smaller_problem(name):
     expected = in_numpy(without_the_last, X1[:4], ZS, 0.01, weights, ball, weighted)
     with x64():
         tx = make(0.01, momentum, projection=mu2_optax.onto_l2_ball(RADIUS))
-        points, state = run(freeze(tx, MASK), split(jnp.array(X1)), jnp.array(ZS))
+        points, state = run(hold_fixed(tx, MASK), split(jnp.array(X1)), jnp.array(ZS))
     np.testing.assert_allclose(join(points)[:, :4], expected, rtol=0, atol=1e-12)
     assert (join(points)[:, 4] == X1[4]).all()
     assert state.d["rest"] == [None]
@@ -59,7 +59,7 @@ def test_a_zero_after_the_optimizer_is_not_freezing():
     params = split(jnp.array(X1, jnp.float32))
     zs = jnp.array(ZS, jnp.float32)
     wrong, _ = run(optax.chain(tx, zero), params, zs, push)
-    right, _ = run(freeze(tx, MASK), params, zs, push)
+    right, _ = run(hold_fixed(tx, MASK), params, zs, push)
     norm = lambda points: np.linalg.norm(join(points)[-1, :4])
     np.testing.assert_allclose(norm(right), 1.0, rtol=1e-3)  # the trained part reaches its ball
     assert norm(wrong) < 0.9
@@ -76,13 +76,13 @@ def test_a_zero_after_the_optimizer_is_not_freezing():
 )
 def test_masks_come_in_every_form_of_optax(mask):
     params, zs = split(jnp.array(X1, jnp.float32)), jnp.array(ZS, jnp.float32)
-    one, _ = run(freeze(mu2_sgd(0.3), MASK), params, zs)
-    two, _ = run(freeze(mu2_sgd(0.3), mask), params, zs)
+    one, _ = run(hold_fixed(mu2_sgd(0.3), MASK), params, zs)
+    two, _ = run(hold_fixed(mu2_sgd(0.3), mask), params, zs)
     np.testing.assert_array_equal(join(one), join(two))
 
 
 def test_prev_grads_serve_as_well_as_grad_fn():
-    tx = freeze(mu2_sgd(0.3), MASK)
+    tx = hold_fixed(mu2_sgd(0.3), MASK)
     params = split(jnp.array(X1, jnp.float32))
     state = tx.init(params)
     for z in jnp.array(ZS[:5], jnp.float32):
@@ -105,7 +105,7 @@ def test_prev_grads_serve_as_well_as_grad_fn():
 )
 def test_masks_that_do_not_fit_are_refused(mask, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        freeze(mu2_sgd(0.1), mask).init(split(jnp.array(X1)))
+        hold_fixed(mu2_sgd(0.1), mask).init(split(jnp.array(X1)))
 
 
 WRAPPERS = {
@@ -121,7 +121,9 @@ WRAPPERS = {
 def test_optax_wrappers_that_hide_a_part_name_the_right_way(wrapper):
     params = split(jnp.array(X1))
     tx = WRAPPERS[wrapper](mu2_sgd(0.1))
-    with pytest.raises(ValueError, match=r"whole tree, got MaskedNode .*`mu2_optax\.freeze\(tx, "):
+    with pytest.raises(
+        ValueError, match=r"whole tree, got MaskedNode .*`mu2_optax\.hold_fixed\(tx, "
+    ):
         tx.update(grad_fn(params, ZS[0]), tx.init(params), params, grad_fn=grad_fn, batch=ZS[0])
 
 
@@ -151,7 +153,7 @@ def test_in_linen_a_mask_trains_the_rest_alone():
     state = mu2_optax.linen.TrainState.create(
         apply_fn=model.apply,
         params=params,
-        tx=freeze(mu2_sgd(0.3), {"body": True, "head": False}),
+        tx=hold_fixed(mu2_sgd(0.3), {"body": True, "head": False}),
     )
 
     @jax.jit
@@ -184,7 +186,7 @@ def test_in_nnx_a_mask_does_what_wrt_does():
     loss = lambda model, x: jnp.mean((model(x) - 1) ** 2)
     head = nnx.All(nnx.Param, nnx.PathContains("head"))
     forms = {
-        "mask": (freeze(mu2_sgd(0.3), body_frozen), nnx.Param),
+        "mask": (hold_fixed(mu2_sgd(0.3), body_frozen), nnx.Param),
         "wrt": (mu2_sgd(0.3), head),
     }
     found = {}
@@ -222,7 +224,7 @@ def test_in_equinox_a_mask_does_what_partition_does():
     params, static = eqx.partition(model, eqx.is_inexact_array)
     loss = lambda model, x: jnp.mean((jax.vmap(model)(x) - 1) ** 2)
     whole = jax.grad(lambda params, x: loss(eqx.combine(params, static), x))
-    points, _ = run(freeze(mu2_sgd(0.3), body_frozen), params, jnp.array(BATCHES), whole)
+    points, _ = run(hold_fixed(mu2_sgd(0.3), body_frozen), params, jnp.array(BATCHES), whole)
     last = jax.tree.map(lambda a: a[-1], points)
     spec = jax.tree.map(eqx.is_inexact_array, model)
     spec = eqx.tree_at(lambda spec: spec.body, spec, jax.tree.map(lambda _: False, model.body))

@@ -16,8 +16,8 @@ from mu2_optax._paper.estimate import CorrectedMomentumState
 from mu2_optax._reading.find import find_all
 
 
-class MultiStepsState(NamedTuple):
-    """State of :func:`multi_steps`.
+class AccumulateGradientsState(NamedTuple):
+    """State of :func:`accumulate_gradients`.
 
     Attributes:
       calls: The number of calls since the last step.
@@ -32,7 +32,9 @@ class MultiStepsState(NamedTuple):
     inner_state: OptState
 
 
-def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[MultiStepsState]:
+def accumulate_gradients(
+    inner: optax.GradientTransformation, every: int
+) -> Transform[AccumulateGradientsState]:
     r"""Collects *both* gradients over k calls, then takes one step.
 
     .. math::
@@ -48,18 +50,18 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
       inner: An optimizer with at most one :func:`corrected_momentum` in it, such as
         :func:`mu2_sgd`; or one without, such as :func:`mu2_auto` or a plain Optax optimizer. Not
         :func:`mu2_extra_sgd`, whose third point depends on the mean of the whole step. To train a
-        part of the params, put :func:`freeze` around the result.
+        part of the params, put :func:`hold_fixed` around the result.
       every: k, the number of calls per step.
 
     Returns:
       A transform whose ``update`` takes ``grad_fn`` and ``batch``, or ``prev_grads``, in every
       call; other extra args reach ``inner`` from the last call. Its state is a
-      :class:`MultiStepsState`.
+      :class:`AccumulateGradientsState`.
 
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
       >>> grad_fn = jax.grad(lambda x, z: jnp.mean((x - z) ** 2))
-      >>> tx = mu2_optax.multi_steps(mu2_optax.mu2_sgd(0.5), every=2)
+      >>> tx = mu2_optax.accumulate_gradients(mu2_optax.mu2_sgd(0.5), every=2)
       >>> params = jnp.array(1.0)
       >>> state = tx.init(params)
       >>> for batch in [jnp.array([2.0, 3.0]), jnp.array([4.0, 5.0])]:
@@ -73,14 +75,17 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
     check_iterations("every", every)
     inner = optax.with_extra_args_support(inner)
 
-    def init(params: Params) -> MultiStepsState:
+    def init(params: Params) -> AccumulateGradientsState:
         check_params(params)
         inner_state = inner.init(params)
         corrected = _corrected(inner_state)
         if corrected is not None:
-            remedy = "Put `freeze` around `multi_steps`: `freeze(multi_steps(tx, every), mask)`."
+            remedy = (
+                "Put `hold_fixed` around `accumulate_gradients`: "
+                "`hold_fixed(accumulate_gradients(tx, every), mask)`."
+            )
             check_like("the params of the corrected momentum", corrected.x, params, remedy)
-        return MultiStepsState(
+        return AccumulateGradientsState(
             calls=jnp.zeros([], jnp.int32),
             grads=stored_zeros(params, None),
             prev_grads=None if corrected is None else stored_zeros(params, None),
@@ -89,39 +94,41 @@ def multi_steps(inner: optax.GradientTransformation, every: int) -> Transform[Mu
 
     def update(
         updates: Updates,
-        state: MultiStepsState,
+        state: AccumulateGradientsState,
         params: Params = None,
         *,
         grad_fn: GradFn | None = None,
         batch: Batch = None,
         prev_grads: Updates = None,
         **extra_args: Any,
-    ) -> tuple[Updates, MultiStepsState]:
-        check_update(updates, state, params, MultiStepsState, like="grads")
+    ) -> tuple[Updates, AccumulateGradientsState]:
+        check_update(updates, state, params, AccumulateGradientsState, like="grads")
         corrected = _corrected(state.inner_state)
         grads = add(state.grads, widened(updates))
         sums = None
         if corrected is not None:
             if prev_grads is None:
-                prev_grads = gradient_at(corrected.x, params, grad_fn, batch, "multi_steps")
+                prev_grads = gradient_at(
+                    corrected.x, params, grad_fn, batch, "accumulate_gradients"
+                )
             else:
                 check_gradient("prev_grads", prev_grads, params)
             sums = add(state.prev_grads, widened(prev_grads))
 
-        def wait() -> tuple[Updates, MultiStepsState]:
+        def wait() -> tuple[Updates, AccumulateGradientsState]:
             calls = optax.safe_increment(state.calls)
-            return optax.tree.zeros_like(params), MultiStepsState(
+            return optax.tree.zeros_like(params), AccumulateGradientsState(
                 calls, grads, sums, state.inner_state
             )
 
-        def step() -> tuple[Updates, MultiStepsState]:
+        def step() -> tuple[Updates, AccumulateGradientsState]:
             g = mean_like(params, grads, every)
             more = {} if sums is None else {"prev_grads": mean_like(params, sums, every)}
             move, inner_state = inner.update(
                 g, state.inner_state, params, grad_fn=_no_gradient, batch=(), **more, **extra_args
             )
             calls = jnp.zeros_like(state.calls)
-            return move, MultiStepsState(
+            return move, AccumulateGradientsState(
                 calls, optax.tree.zeros_like(grads), optax.tree.zeros_like(sums), inner_state
             )
 
@@ -155,5 +162,5 @@ def _no_gradient(params: Params, batch: Batch) -> Any:
     raise ValueError(
         "`inner` must need no gradient besides those of corrected momentum, got an optimizer that "
         "takes one more; use `accumulate`, with all microbatches in one call (and put `checked` "
-        "around `multi_steps`)."
+        "around `accumulate_gradients`)."
     )

@@ -12,7 +12,7 @@ from mu2_optax._internal.tree_checks import check_gradient, check_like, check_pa
 from mu2_optax._internal.types import OptState, Params, Tree, Updates
 
 
-def freeze(
+def hold_fixed(
     inner: optax.GradientTransformation, freeze_mask: Mask
 ) -> optax.GradientTransformationExtraArgs:
     r"""Holds a part of the params fixed, and optimizes the rest as if there were nothing else.
@@ -41,7 +41,7 @@ def freeze(
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
       >>> loss = lambda params, z: (params["head"] * params["body"] - z) ** 2
       >>> grad_fn = jax.grad(loss)
-      >>> tx = mu2_optax.freeze(mu2_optax.mu2_sgd(0.5), {"head": False, "body": True})
+      >>> tx = mu2_optax.hold_fixed(mu2_optax.mu2_sgd(0.5), {"head": False, "body": True})
       >>> params = {"head": jnp.array(1.0), "body": jnp.array(2.0)}
       >>> state = tx.init(params)
       >>> for batch in [3.0, 5.0]:
