@@ -65,6 +65,13 @@ def test_beta_one_is_plain_sgd_for_storm():
     assert_same(storm(0.3, 1.0), optax.sgd(0.3))
 
 
+def test_mu2_sgd_at_rate_one_ends_up_as_fast_as_sgd_with_momentum_at_a_tenth():
+    slope = lambda params, batch: jax.tree.map(jnp.ones_like, params)
+    for tx in (mu2_sgd(1.0), optax.sgd(0.1, momentum=0.9)):
+        points, _ = run(tx, split(jnp.array(X1)), jnp.zeros((200, 1)), slope)
+        np.testing.assert_allclose(np.diff(join(points), axis=0)[-1], -1.0, rtol=1e-3)
+
+
 def test_gamma_one_is_storm():
     assert_same(mu2_sgd(0.3, DoubleMomentum(1.0, 0.2, 1.0)), storm(0.3, 0.2))
 

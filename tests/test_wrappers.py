@@ -556,3 +556,22 @@ def test_conditionally_transform_passes_the_gradient_on():
     grads = grad_fn(START, ())
     updates, _ = tx.update(grads, tx.init(START), START, grad_fn=grad_fn, batch=())
     np.testing.assert_array_equal(updates["w"], grads["w"])
+
+
+WRAPPED = {
+    "chain": lambda tx: optax.chain(tx, optax.identity()),
+    "named_chain": lambda tx: optax.named_chain(("mu2", tx)),
+    "reject_nonfinite": mu2_optax.reject_nonfinite,
+    "accumulate_gradients": lambda tx: accumulate_gradients(tx, 1),
+    "hold_fixed": lambda tx: hold_fixed(tx, False),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_optax_tree_get_finds_mu2_state_in_every_wrapper(name):
+    state = WRAPPED[name](mu2_optax.mu2_adam(0.1)).init({"kernel": jnp.ones(2)})
+    inside = optax.tree.get(state, "Mu2State")
+    for letter in ("d", "w"):
+        assert optax.tree.get(state, letter) is getattr(inside, letter)
+    assert optax.tree.get(state, "CorrectedMomentumState") is inside.corrected
+    assert optax.tree.get(state, "AnytimeState") is inside.averaged
