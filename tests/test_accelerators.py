@@ -36,7 +36,7 @@ def step_for_accelerators(case):
 
 
 @every_optimizer
-def test_each_step_is_lowered_for_tpu_and_gpu(case):
+def test_accelerators_each_step_is_lowered_for_tpu_and_gpu(case):
     text = step_for_accelerators(case)
     assert "stablehlo." in text
     assert not HOST.findall(text)
@@ -44,13 +44,13 @@ def test_each_step_is_lowered_for_tpu_and_gpu(case):
 
 
 @every_mechanism
-def test_where_float64_is_allowed_only_numbers_have_it(case):
+def test_accelerators_float64_is_for_numbers_alone(case):
     """Weights, and what is known of each tensor; not what has the size of the params."""
     with full_precision("float64"):
         assert not re.findall(r"tensor<(?:4|2x1)xf64>", step_for_accelerators(case))
 
 
-def test_a_call_of_the_host_would_be_seen():
+def test_accelerators_a_call_of_the_host_would_be_seen():
     def calls(x):
         return jax.pure_callback(np.sin, x, x)
 
@@ -90,7 +90,7 @@ ELEMENTWISE = {
 
 
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
-def test_a_step_is_two_gradients_and_one_pass_over_the_params(platform):
+def test_mu2_sgd_is_two_gradients_and_one_pass_over_the_params(platform):
     """From the gradients on there is elementwise arithmetic alone, which needs one pass.
 
     It reads x, d, w and the gradients at x and at the last point, and writes the new x, d and w,
@@ -147,7 +147,7 @@ def traffic(tx, *, donated=(), state_first=False):
 
 
 @pytest.mark.slow
-def test_the_program_that_is_compiled_here_has_a_pass_for_each_result():
+def test_mu2_sgd_compiled_has_a_pass_for_each_result():
     """XLA's compiler for CPUs gives a fusion one result: d, w, x, and the last point."""
     gradients = (2, 2)  # read x and the last point, write two gradients
     # of d and both gradients; the params and d; w, d and the last point, which comes first; x and w
@@ -158,7 +158,7 @@ def test_the_program_that_is_compiled_here_has_a_pass_for_each_result():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("state_first", "copies"), [(False, 0), (True, 1)])
-def test_a_donated_step_copies_nothing_unless_it_returns_the_state_first(state_first, copies):
+def test_mu2_sgd_donated_copies_nothing_if_params_come_first(state_first, copies):
     """Then the buffer of the params is the last point's, and one of them has to move."""
     found = traffic(mu2_optax.mu2_sgd(0.1), donated=(0, 1), state_first=state_first)
     assert found == (2 + 10 + copies, 2 + 4 + copies, copies)

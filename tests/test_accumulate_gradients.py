@@ -40,7 +40,7 @@ batch_grad = jax.grad(batch_loss)
 @pytest.mark.parametrize(
     ("name", "every"), [(name, 4) for name in OPTIMIZERS] + [("mu2_sgd", 1), ("in a chain", 8)]
 )
-def test_k_calls_equal_one_call_with_the_big_batch(name, every):
+def test_accumulate_gradients_equals_the_big_batch(name, every):
     tx = OPTIMIZERS[name]
     small = BIG.reshape(20 * every, 16 // every, 6)
     one, state = run(tx, split(X1), BIG, batch_grad)
@@ -50,7 +50,7 @@ def test_k_calls_equal_one_call_with_the_big_batch(name, every):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5)
 
 
-def test_params_stand_still_between_the_steps():
+def test_accumulate_gradients_holds_params_between_steps():
     points, state = run(accumulate_gradients(mu2_sgd(0.3), 4), split(X1), BIG[:6], batch_grad)
     moves = np.abs(np.diff(np.concatenate([X1[None], join(points)]), axis=0)).max(axis=1)
     assert [bool(move > 0) for move in moves] == [False, False, False, True, False, False]
@@ -58,7 +58,7 @@ def test_params_stand_still_between_the_steps():
     assert int(state.inner_state.t) == 1
 
 
-def test_prev_grads_serve_as_well_as_grad_fn():
+def test_accumulate_gradients_takes_prev_grads():
     tx, pair = (
         compiled(accumulate_gradients(mu2_sgd(0.3), 2)),
         jax.jit(mu2_optax.grad_pair(batch_grad)),
@@ -73,7 +73,7 @@ def test_prev_grads_serve_as_well_as_grad_fn():
         params = optax.apply_updates(params, two)
 
 
-def test_sums_are_kept_in_float32():
+def test_accumulate_gradients_sums_in_float32():
     """300 gradients of 1 and a sum in bfloat16, which stands still at 256."""
     tx = accumulate_gradients(optax.sgd(1.0), 300)
     ones = lambda params, batch: jnp.ones_like(params)
@@ -81,7 +81,7 @@ def test_sums_are_kept_in_float32():
     assert float(points[-1, 0]) == -1.0
 
 
-def test_what_needs_a_point_that_is_not_known_yet_is_refused():
+def test_accumulate_gradients_refuses_what_needs_an_unknown_point():
     with pytest.raises(ValueError, match=r"no mu2_extra_sgd, got .* Mu2ExtraState; use `accumul"):
         accumulate_gradients(mu2_optax.mu2_extra_sgd(0.1), 2).init(split(X1))
     two = optax.chain(mu2_optax.corrected_momentum(0.1), mu2_optax.corrected_momentum(0.1))
@@ -92,7 +92,7 @@ def test_what_needs_a_point_that_is_not_known_yet_is_refused():
             accumulate_gradients(mu2_sgd(0.1), every)
 
 
-def test_a_part_is_frozen_around_it_and_not_inside():
+def test_accumulate_gradients_goes_inside_hold_fixed():
     params, mask = {"a": jnp.ones(2), "b": jnp.ones(())}, {"a": False, "b": True}
     tx = mu2_optax.accumulate_gradients(mu2_optax.hold_fixed(mu2_optax.mu2_sgd(0.1), mask), 2)
     with pytest.raises(ValueError, match="Put `hold_fixed` around `accumulate_gradients`"):
@@ -102,7 +102,7 @@ def test_a_part_is_frozen_around_it_and_not_inside():
     assert jax.tree.map(jnp.shape, updates) == jax.tree.map(jnp.shape, params)
 
 
-def test_the_extra_args_are_needed_in_every_call():
+def test_accumulate_gradients_needs_grad_fn_in_every_call():
     tx = accumulate_gradients(mu2_sgd(0.1), 2)
     with pytest.raises(ValueError, match="`accumulate_gradients` evaluates the gradient again"):
         tx.update(split(X1), tx.init(split(X1)), split(X1))
@@ -116,7 +116,7 @@ def with_aux(params, zs, *, scale=1.0):
     return scale * jnp.mean(losses), {"losses": losses, "first": zs[0]}
 
 
-def test_value_and_grad_is_jax_s_own_and_can_be_evaluated_again():
+def test_value_and_grad_is_that_of_jax_and_evaluates_again():
     (value, aux), grads, again = value_and_grad(with_aux, has_aux=True)(
         split(X1), BIG[0], scale=2.0
     )
@@ -135,7 +135,7 @@ def test_value_and_grad_is_jax_s_own_and_can_be_evaluated_again():
 
 
 @pytest.mark.parametrize("accumulate", [False, True])
-def test_a_run_with_auxiliary_data_is_the_run_without(accumulate):
+def test_value_and_grad_with_aux_gives_the_run_without(accumulate):
     tx = OPTIMIZERS["mu2_sgd"]
     evaluate = value_and_grad(with_aux, has_aux=True, accumulate=accumulate)
 
@@ -154,7 +154,7 @@ def test_a_run_with_auxiliary_data_is_the_run_without(accumulate):
     assert aux["losses"].shape == ((4, 4) if accumulate else (16,))
 
 
-def test_plain_optimizers_take_the_same_call():
+def test_value_and_grad_serves_plain_optimizers():
     _, grads, again = value_and_grad(batch_loss)(split(X1), BIG[0])
     tx = optax.with_extra_args_support(optax.adam(0.1))
     tx.update(grads, tx.init(split(X1)), split(X1), **again)

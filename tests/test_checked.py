@@ -59,7 +59,7 @@ NARROW = [(name, dtype) for name in ("mu2_sgd", "lean") for dtype in ("bfloat16"
 
 
 @pytest.mark.parametrize(("name", "dtype"), [(name, "float32") for name in OPTIMIZERS] + NARROW)
-def test_the_right_loop_passes_and_the_run_is_the_same(name, dtype):
+def test_checked_passes_the_right_loop_and_changes_nothing(name, dtype):
     params = jax.tree.map(lambda p: p.astype(dtype), PARAMS)
     zs = ZS.astype(dtype)
     found = []
@@ -81,13 +81,13 @@ BEFORE = {
 
 
 @pytest.mark.parametrize("name", BEFORE)
-def test_what_changes_the_gradient_before_it_is_found(name):
+def test_checked_finds_what_changes_the_gradient_before_it(name):
     found = reports(lambda tx: optax.chain(BEFORE[name], tx))
     assert len(found) >= len(ZS) - 1  # a momentum begins with the gradient itself
     assert "must be inside `grad_fn`" in found[0]
 
 
-def test_it_raises_at_once_outside_of_jit_and_through_checkify_inside():
+def test_checked_raises_at_once_and_through_checkify():
     tx = optax.chain(optax.scale(0.5), m.checked(m.mu2_sgd(0.3)))
     state = tx.init(PARAMS)
 
@@ -101,12 +101,12 @@ def test_it_raises_at_once_outside_of_jit_and_through_checkify_inside():
         error.throw()
 
 
-def test_the_last_microbatch_of_optax_is_not_the_mean():
+def test_checked_finds_the_last_microbatch_of_optax():
     assert reports(lambda tx: optax.MultiSteps(tx, 2))
     assert not reports(lambda tx: m.accumulate_gradients(OPTIMIZERS["mu2_sgd"], 2))
 
 
-def test_a_mask_of_dropout_that_is_not_in_the_batch_is_found():
+def test_checked_finds_dropout_that_is_not_in_the_batch():
     calls = iter(range(100))
 
     def random(params, z):
@@ -116,14 +116,14 @@ def test_a_mask_of_dropout_that_is_not_in_the_batch_is_found():
     assert reports(gradient=random, again=random, zs=ZS[:1])
 
 
-def test_gradients_that_are_not_finite_in_both_are_no_difference():
+def test_checked_takes_two_nans_for_equal():
     broken = lambda params, z: jax.tree.map(lambda g: g * jnp.nan, grad_fn(params, z))
     assert not reports(gradient=broken, again=broken, zs=ZS[:2])
     assert reports(gradient=broken, zs=ZS[:1])
 
 
 @pytest.mark.parametrize("lean", [True, False])
-def test_params_that_something_else_moves_are_found_where_the_state_is_lean(lean):
+def test_checked_finds_moved_params_if_the_state_is_lean(lean):
     inner = m.mu2_sgd(0.3, lean=lean)
     decay = lambda params: jax.tree.map(lambda p: p * (1 - 1e-3), params)
     found = reports(inner=inner, change=decay)
@@ -136,7 +136,7 @@ def test_params_that_something_else_moves_are_found_where_the_state_is_lean(lean
 
 
 @pytest.mark.parametrize(("scale", "reports"), [(1.0, 0), (0.5, 1)])
-def test_a_gradient_whose_part_is_evaluated_again_is_checked_too(scale, reports):
+def test_checked_checks_a_part_too(scale, reports):
     found = []
     tx = m.checked(m.mu2_sgd(0.1), report=found.append)
     grads, again = m.grad_in_parts(batch_grad, 1 / 2)(PARAMS, ZS[:8])
@@ -146,7 +146,7 @@ def test_a_gradient_whose_part_is_evaluated_again_is_checked_too(scale, reports)
     assert len(found) == reports
 
 
-def test_bad_arguments():
+def test_checked_refuses_bad_arguments():
     with pytest.raises(TypeError, match="`inner` must be an Optax optimizer"):
         m.checked(0.1)
     with pytest.raises(ValueError, match="`tolerance` must be finite and greater than 0, got 0"):
@@ -158,7 +158,7 @@ def test_bad_arguments():
         tx.update(PARAMS, tx.init(PARAMS), PARAMS)
 
 
-def test_it_goes_with_nnx():
+def test_checked_works_in_nnx():
     model = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
     found = []
     tx = m.checked(m.mu2_sgd(0.1), report=found.append)
@@ -210,7 +210,7 @@ def on_devices(tx, gradient, again, how, axis="batch"):
 
 
 @pytest.mark.parametrize("how", ["pmap", "shard_map"])
-def test_a_mean_over_devices_after_grad_fn_is_found_and_one_inside_is_right(how):
+def test_checked_finds_a_mean_over_devices_after_grad_fn(how):
     local = batch_grad
     reduced = lambda params, z: jax.lax.pmean(local(params, z), "batch")
     tx = m.mu2_sgd(0.3)
@@ -229,7 +229,7 @@ def test_a_mean_over_devices_after_grad_fn_is_found_and_one_inside_is_right(how)
 
 
 @pytest.mark.parametrize("axis_name", ["batch", ("batch",)])
-def test_value_and_grad_puts_the_mean_inside(axis_name):
+def test_value_and_grad_takes_the_mean_over_devices(axis_name):
     """With the core's own `value_and_grad`; the axis may be a tuple."""
     loss = lambda params, z: 0.5 * jnp.mean((z @ jnp.ones(6) - params["rest"][0]) ** 2)
     evaluate = m.value_and_grad(loss, axis_name=axis_name)
@@ -247,7 +247,7 @@ def test_value_and_grad_puts_the_mean_inside(axis_name):
             np.testing.assert_allclose(join(one), join(exact), atol=1e-5)
 
 
-def test_shard_map_sees_it_while_it_traces():
+def test_update_refuses_a_mean_over_devices_in_shard_map():
     """Where types tell along which axes an array varies, no debugging is needed."""
     mesh = jax.make_mesh((jax.device_count(),), ("batch",), axis_types=(AxisType.Auto,))
     all_of, part = PartitionSpec(), PartitionSpec("batch")

@@ -72,7 +72,7 @@ def save_and_restore_orbax(state, target, directory):
 
 
 @pytest.mark.slow
-def test_orbax_and_flax_bytes_restore_every_bit(tmp_path):
+def test_checkpoint_restores_every_bit_from_orbax_and_flax(tmp_path):
     new = {name: make_state(tx) for name, tx in OPTIMIZERS.items()}
     state = {name: step_once(step_once(start)) for name, start in new.items()}
     from_orbax = save_and_restore_orbax(state, new, tmp_path)
@@ -84,7 +84,7 @@ def test_orbax_and_flax_bytes_restore_every_bit(tmp_path):
             assert bits(step_once(restored[name])) == bits(step_once(state[name]))
 
 
-def test_bytes_of_another_optimizer_are_refused():
+def test_from_bytes_refuses_another_optimizer():
     states = {name: make_state(tx) for name, tx in OPTIMIZERS.items()}
     for stored, state in states.items():
         encoded = serialization.to_bytes(state)
@@ -94,7 +94,7 @@ def test_bytes_of_another_optimizer_are_refused():
                     mu2_optax.checkpoint.from_bytes(target, encoded)
 
 
-def test_bytes_of_another_model_are_refused():
+def test_from_bytes_refuses_another_model():
     encoded = serialization.to_bytes(make_state(OPTIMIZERS["mu2_sgd"]))
     with pytest.raises(
         ValueError, match=r"float32\[3\] at .*'w'.* expected an array of float32\[4"
@@ -111,7 +111,7 @@ def test_bytes_of_another_model_are_refused():
         "optax sgd",
     ],
 )
-def test_orbax_refuses_another_optimizer(name, tmp_path):
+def test_checkpoint_of_another_optimizer_is_refused_by_orbax(name, tmp_path):
     state = make_state(OPTIMIZERS["mu2_sgd"])
     with pytest.raises(ValueError, match="structure"):
         save_and_restore_orbax(state, make_state(OPTIMIZERS[name]), tmp_path)
@@ -120,14 +120,14 @@ def test_orbax_refuses_another_optimizer(name, tmp_path):
 # Orbax cancels the reads of the other leaves, and Python says so when it collects them.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-def test_orbax_refuses_another_model(tmp_path):
+def test_checkpoint_of_another_model_is_refused_by_orbax(tmp_path):
     state, wider = (make_state(OPTIMIZERS["mu2_sgd"], width) for width in (3, 4))
     with pytest.raises(ValueError, match=r"\(4,\) is not compatible with the stored shape: \(3,"):
         save_and_restore_orbax(state, wider, tmp_path)
     gc.collect()
 
 
-def test_a_state_of_another_model_is_refused_by_the_first_step():
+def test_checkpoint_of_another_model_is_refused_by_the_step():
     state = make_state(OPTIMIZERS["mu2_sgd"])
     wider = make_state(OPTIMIZERS["mu2_sgd"], width=4)
     with pytest.raises(ValueError, match=r"has shape \(4,\), expected \(3,\)"):
@@ -147,19 +147,19 @@ def goes_on(state, step, restore):
 
 
 @pytest.mark.slow
-def test_a_linen_run_goes_on_bit_for_bit_with_orbax(tmp_path):
+def test_checkpoint_by_orbax_continues_linen_exactly(tmp_path):
     restore = lambda state: save_and_restore_orbax(state, new_state(), tmp_path)
     goes_on(new_state(), train_step, restore)
 
 
-def test_a_linen_run_goes_on_bit_for_bit():
+def test_checkpoint_by_bytes_continues_linen_exactly():
     from_bytes = mu2_optax.checkpoint.from_bytes
     restore = lambda state: from_bytes(new_state(), serialization.to_bytes(state))
     goes_on(new_state(), train_step, restore)
 
 
 @pytest.mark.slow
-def test_an_nnx_run_goes_on_bit_for_bit(tmp_path):
+def test_checkpoint_by_orbax_continues_nnx_exactly(tmp_path):
     def new_run():
         model = nnx_model(dropout=0.5)
         optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
@@ -196,19 +196,19 @@ def check_auto_goes_on(restore):
     assert bits(averages[0]) == bits(averages[1])
 
 
-def test_a_run_of_mu2_auto_goes_on_bit_for_bit_in_flaxs_own_state():
+def test_checkpoint_by_bytes_continues_mu2_auto_exactly():
     encoded = serialization.to_bytes
     check_auto_goes_on(lambda state: serialization.from_bytes(new_linen_run(), encoded(state)))
 
 
 @pytest.mark.slow
-def test_a_run_of_mu2_auto_goes_on_bit_for_bit_with_orbax(tmp_path):
+def test_checkpoint_by_orbax_continues_mu2_auto_exactly(tmp_path):
     new = jax.tree.map(jnp.asarray, new_linen_run())  # Flax's first step is a Python integer
     check_auto_goes_on(lambda state: save_and_restore_orbax(state, new, tmp_path))
 
 
 @pytest.mark.slow
-def test_an_nnx_run_of_mu2_auto_goes_on_bit_for_bit(tmp_path):
+def test_checkpoint_by_orbax_continues_mu2_auto_in_nnx(tmp_path):
     def new_run():
         model = nnx_model()
         return model, nnx.Optimizer(model, mu2_optax.mu2_auto(), wrt=nnx.Param)
@@ -248,7 +248,7 @@ def uninterrupted(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["orbax", "bytes"])
-def test_killed_at_a_random_step_and_resumed_ends_bitwise_equal(kind, tmp_path, uninterrupted):
+def test_checkpoint_after_a_kill_ends_bitwise_equal(kind, tmp_path, uninterrupted):
     last = random.Random(kind).randint(7, 27)
     with start(kind, tmp_path, 30) as process:
         for line in process.stdout:
@@ -266,13 +266,13 @@ def test_killed_at_a_random_step_and_resumed_ends_bitwise_equal(kind, tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["bytes", "sweep"])
-def test_kills_at_random_moments_lose_nothing(program):
+def test_checkpoint_survives_kills_at_random_moments(program):
     found = kills.kills(program, 2, seed=1)
     assert (found.tried, found.lost) == (2, 0), found
 
 
 @pytest.mark.slow
-def test_a_full_disk_loses_nothing():
+def test_checkpoint_survives_a_full_disk():
     for found in full_disk.measure(2):
         if found.ended.startswith("not run"):
             pytest.skip(found.ended)  # where a process may not have mounts of its own

@@ -66,7 +66,7 @@ def assert_close(tree, other, **tolerance):
 
 
 @each_with(("case", "problem"), "mixed tree", ["parabola", "rosenbrock"])
-def test_converges(case, problem):
+def test_contract_converges(case, problem):
     loss, params, minimum = PROBLEMS[problem]
     tx = case.make(case.rosenbrock if problem == "rosenbrock" else case.rate)
     gradient = lambda params, batch: jax.grad(loss)(params)
@@ -81,7 +81,7 @@ def test_converges(case, problem):
 
 
 @every_mechanism_with_a_rate
-def test_vmapped_learning_rates_equal_separate_runs(case):
+def test_contract_vmapped_rates_equal_separate_runs(case):
     final = lambda rate: run(case.make(rate), start())[0]
     rates = jnp.array([0.0, case.rate, 0.5])
     together = jax.jit(jax.vmap(final))(rates)
@@ -92,7 +92,7 @@ def test_vmapped_learning_rates_equal_separate_runs(case):
 
 
 @every_mechanism_with_a_rate
-def test_a_schedule_is_followed(case):
+def test_contract_follows_a_schedule(case):
     @jax.jit
     def final(until):
         return run(case.make(lambda count: jnp.where(count < until, case.rate, 0.0)), start())[0]
@@ -103,7 +103,7 @@ def test_a_schedule_is_followed(case):
 
 
 @every_mechanism_with_a_rate
-def test_an_injected_learning_rate_is_the_one_that_is_used(case):
+def test_contract_uses_an_injected_learning_rate(case):
     def factory(learning_rate):
         return case.make(learning_rate)
 
@@ -115,7 +115,7 @@ def test_an_injected_learning_rate_is_the_one_that_is_used(case):
 
 
 @every_optimizer
-def test_tree_map_params_reaches_the_params_shaped_leaves(case):
+def test_contract_tree_map_params_reaches_the_state(case):
     tx = case.make(case.rate)
     params = start()
     state = tx.init(params)
@@ -131,7 +131,7 @@ def test_tree_map_params_reaches_the_params_shaped_leaves(case):
 
 
 @each_with(("case", "dtype"), "bfloat16", ["float16", "float32", "float64"])
-def test_updates_keep_the_dtype_of_params(case, dtype):
+def test_contract_updates_keep_the_dtype_of_params(case, dtype):
     with full_precision(dtype):
         tx = case.make(case.rate)
 
@@ -144,7 +144,7 @@ def test_updates_keep_the_dtype_of_params(case, dtype):
 
 
 @each_with(("case", "dtype"), "bfloat16", ["float32", "float64"])
-def test_the_state_keeps_its_structure_and_dtypes(case, dtype):
+def test_contract_state_keeps_its_structure_and_dtypes(case, dtype):
     with full_precision(dtype):
         tx = case.make(case.rate)
         params = start(dtype)
@@ -165,7 +165,7 @@ def test_the_state_keeps_its_structure_and_dtypes(case, dtype):
 
 
 @every_optimizer
-def test_a_jitted_loop_that_donates_params_and_state_traces_once(case):
+def test_contract_donated_loop_traces_once(case):
     tx = case.make(case.rate)
     traces = []
 
@@ -185,7 +185,7 @@ def test_a_jitted_loop_that_donates_params_and_state_traces_once(case):
 
 
 @every_optimizer
-def test_shapes_can_be_had_without_computing(case):
+def test_contract_shapes_need_no_computation(case):
     tx = case.make(case.rate)
     abstract = jax.eval_shape(start)
     state = jax.eval_shape(tx.init, abstract)
@@ -198,7 +198,7 @@ def test_shapes_can_be_had_without_computing(case):
 
 
 @each_of([*MECHANISMS, "mu2_auto spectral"])
-def test_the_state_keeps_the_sharding_of_params(case):
+def test_contract_state_keeps_the_sharding_of_params(case):
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     params = jax.device_put({"a": jnp.arange(16.0), "b": [jnp.ones((8, 3))]}, sharding)
@@ -215,7 +215,7 @@ GRADIENTS = {"anytime_sgd": 1, "distance_rate": 1, "mu2_auto": 1, "mu2_extra_sgd
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
-def test_a_step_takes_as_many_gradients_as_it_says(name):
+def test_contract_step_takes_the_stated_number_of_gradients(name):
     tx, taken = CASES[name].make(0.1), []
 
     def counted(params, batch):
@@ -231,7 +231,7 @@ def test_a_step_takes_as_many_gradients_as_it_says(name):
 
 
 @every_optimizer
-def test_unknown_extra_args_are_ignored(case):
+def test_contract_ignores_unknown_extra_args(case):
     tx = case.make(case.rate)
 
     def program(**unknown):
@@ -246,7 +246,7 @@ def test_unknown_extra_args_are_ignored(case):
 
 
 @every_mechanism
-def test_optax_wrappers_that_have_nothing_to_do_change_nothing(case):
+def test_contract_idle_wrappers_change_nothing(case):
     tx = m.reject_nonfinite(optax.apply_if_finite(case.make(case.rate), 3))
     more = optax.chain(optax.clip_by_global_norm(1e6), optax.add_decayed_weights(0.0))
     around = optax.named_chain(("mu2", tx), ("scale", optax.scale(1.0)), ("rest", more))
@@ -264,7 +264,7 @@ def test_schedule_free_converges_around_what_does_not_average(name):
 
 
 @every_mechanism_with_a_rate
-def test_weight_decay_after_it_shrinks_the_params(case):
+def test_contract_weight_decay_after_it_shrinks_the_params(case):
     """With a flat loss, x ← x - λx alone remains: exact geometric decay."""
     flat = lambda params, batch: jax.tree.map(jnp.zeros_like, params)
     tx = optax.chain(case.make(case.rate), optax.add_decayed_weights(-0.1))

@@ -17,7 +17,7 @@ from examples import data as datasets
 # Folders
 
 
-def test_digits_need_nothing():
+def test_data_digits_need_nothing():
     data = datasets.load("digits")
     assert data.train_x.shape == (1438, 8, 8)
     assert data.test_y.shape == (359,)
@@ -25,7 +25,7 @@ def test_digits_need_nothing():
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
 @pytest.mark.parametrize("inside", [True, False])
-def test_idx_files_are_read_from_a_folder_or_its_subfolder(tmp_path, name, inside):
+def test_data_reads_idx_files_from_a_folder_or_its_subfolder(tmp_path, name, inside):
     files = mnist_files()
     write(tmp_path / name if inside else tmp_path, files)
     data = datasets.load(name, tmp_path)
@@ -37,7 +37,7 @@ def test_idx_files_are_read_from_a_folder_or_its_subfolder(tmp_path, name, insid
     assert (data.train_x.dtype, data.train_y.dtype) == (np.float32, np.int32)
 
 
-def test_cifar_planes_become_channels_and_each_is_standardised(tmp_path):
+def test_data_standardises_each_channel_of_cifar(tmp_path):
     files = cifar_files()
     write(tmp_path / "cifar-10-batches-bin", files)
     data = datasets.load("cifar10", tmp_path)
@@ -51,7 +51,7 @@ def test_cifar_planes_become_channels_and_each_is_standardised(tmp_path):
     assert np.corrcoef(data.test_x[0, :, :, 1].ravel(), green.ravel())[0, 1] > 0.999999
 
 
-def test_the_environment_names_the_folder(tmp_path, monkeypatch):
+def test_data_folder_may_come_from_the_environment(tmp_path, monkeypatch):
     write(tmp_path / "mnist", mnist_files())
     monkeypatch.setenv("MU2_OPTAX_DATA", str(tmp_path))
     assert len(datasets.load("mnist").train_y) == 20
@@ -81,14 +81,14 @@ IMAGES, LABELS = "train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
         ("test_batch.bin", lambda content: b"\xff" + content[1:], "labels from 0 to 9, got 255"),
     ],
 )
-def test_a_damaged_file_is_named_with_what_was_expected(tmp_path, name, change, expected):
+def test_data_names_a_damaged_file(tmp_path, name, change, expected):
     write(tmp_path, damaged(name, change))
     with pytest.raises(datasets.DataError, match=expected) as error:
         datasets.load("mnist" if name.endswith(".gz") else "cifar10", tmp_path)
     assert name in str(error.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_data_names_a_missing_file(tmp_path):
     files = mnist_files()
     del files[LABELS]
     write(tmp_path, files)
@@ -96,12 +96,12 @@ def test_a_missing_file_is_named(tmp_path):
         datasets.load("mnist", tmp_path)
 
 
-def test_an_empty_folder_lists_what_it_should_hold(tmp_path):
+def test_data_lists_what_an_empty_folder_should_hold(tmp_path):
     with pytest.raises(datasets.DataError, match=r"data_batch_1\.bin.*test_batch\.bin"):
         datasets.load("cifar10", tmp_path)
 
 
-def test_an_unknown_name_lists_the_known_ones():
+def test_data_lists_the_known_names():
     with pytest.raises(datasets.DataError, match="digits, mnist, fashion-mnist, cifar10"):
         datasets.load("imagenet")
 
@@ -174,7 +174,7 @@ def stored(cache):
     return {str(path.relative_to(cache)): path.read_bytes() for path in cache.rglob("*.*")}
 
 
-def test_a_download_is_checked_cached_and_not_repeated(tmp_path, monkeypatch, serve):
+def test_data_download_is_checked_and_cached(tmp_path, monkeypatch, serve):
     files = mnist_files()
     site = serve(files)
     monkeypatch.setitem(datasets.SOURCES, "mnist", source_of("mnist", files, site.url))
@@ -189,7 +189,7 @@ def test_a_download_is_checked_cached_and_not_repeated(tmp_path, monkeypatch, se
     assert (again.train_x == data.train_x).all()
 
 
-def test_progress_is_shown(tmp_path, serve, capsys):
+def test_data_download_shows_progress(tmp_path, serve, capsys):
     files = mnist_files()
     datasets.fetch(source_of("mnist", files, serve(files).url), cache=tmp_path)
     assert "100%" in capsys.readouterr().err
@@ -205,7 +205,7 @@ def archive_of(files):
     return {"cifar-10-binary.tar.gz": buffer.getvalue()}
 
 
-def test_an_archive_is_unpacked(tmp_path, serve):
+def test_data_archive_is_unpacked(tmp_path, serve):
     files = cifar_files()
     archive = archive_of(files)
     site = serve(archive)
@@ -217,7 +217,7 @@ def test_an_archive_is_unpacked(tmp_path, serve):
     assert len(site.requests) == asked
 
 
-def test_an_archive_without_a_file_is_refused(tmp_path, serve):
+def test_data_archive_without_a_file_is_refused(tmp_path, serve):
     files = cifar_files()
     del files["test_batch.bin"]
     archive = archive_of(files)
@@ -226,7 +226,7 @@ def test_an_archive_without_a_file_is_refused(tmp_path, serve):
         datasets.fetch(source, cache=tmp_path, progress=False)
 
 
-def test_a_wrong_hash_is_refused_and_nothing_is_kept(tmp_path, serve):
+def test_data_download_with_a_wrong_hash_is_refused(tmp_path, serve):
     source = source_of("mnist", mnist_files(seed=1), serve(mnist_files(seed=0)).url)
     with pytest.raises(datasets.DataError, match="expected MD5") as error:
         datasets.fetch(source, cache=tmp_path, progress=False)
@@ -234,14 +234,14 @@ def test_a_wrong_hash_is_refused_and_nothing_is_kept(tmp_path, serve):
     assert stored(tmp_path) == {}
 
 
-def test_a_file_that_is_not_there_is_named_and_nothing_is_kept(tmp_path, serve):
+def test_data_download_names_a_file_that_is_not_there(tmp_path, serve):
     source = source_of("mnist", mnist_files(), serve({}).url)
     with pytest.raises(datasets.DataError, match="404"):
         datasets.fetch(source, cache=tmp_path, progress=False)
     assert stored(tmp_path) == {}
 
 
-def test_the_next_home_is_tried(tmp_path, serve):
+def test_data_download_tries_the_next_home(tmp_path, serve):
     files = mnist_files()
     source = source_of("mnist", files, serve({}).url, serve(files).url)
     datasets.fetch(source, cache=tmp_path, progress=False)
@@ -249,7 +249,7 @@ def test_the_next_home_is_tried(tmp_path, serve):
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_truncated_download_is_an_error_and_goes_on_the_next_time(tmp_path, serve, ranges):
+def test_data_download_goes_on_where_it_was_cut(tmp_path, serve, ranges):
     files = mnist_files()
     site = serve(files)
     site.ranges, site.cut = ranges, {IMAGES: 5000}
@@ -266,7 +266,7 @@ def test_a_truncated_download_is_an_error_and_goes_on_the_next_time(tmp_path, se
     assert (IMAGES, f"bytes={len(partial)}-") in site.requests
 
 
-def test_a_cached_file_that_has_gone_bad_is_downloaded_again(tmp_path, serve):
+def test_data_download_replaces_a_bad_file(tmp_path, serve):
     files = mnist_files()
     source = source_of("mnist", files, serve(files).url)
     datasets.fetch(source, cache=tmp_path, progress=False)

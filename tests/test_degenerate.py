@@ -52,16 +52,16 @@ def assert_same(tx, other, atol=1e-13):
 
 @pytest.mark.filterwarnings("ignore:`inner` should have no momentum")  # γ = 1: no averaging
 @pytest.mark.parametrize("inner", [optax.sgd(0.3), optax.adam(0.05), optax.sgd(0.1, momentum=0.9)])
-def test_no_momentum_is_the_inner_optimizer(inner):
+def test_mu2_without_momentum_is_the_inner_optimizer(inner):
     assert_same(mu2(inner, NO_MOMENTUM), inner)
 
 
-def test_beta_one_is_anytime_sgd():
+def test_mu2_sgd_beta_one_is_anytime_sgd():
     momentum = DoubleMomentum(1.0, 1.0, uniform_momentum().gamma)
     assert_same(mu2_sgd(0.3, momentum), anytime_sgd(0.3, momentum))
 
 
-def test_beta_one_is_plain_sgd_for_storm():
+def test_storm_beta_one_is_plain_sgd():
     assert_same(storm(0.3, 1.0), optax.sgd(0.3))
 
 
@@ -72,15 +72,15 @@ def test_mu2_sgd_at_rate_one_ends_up_as_fast_as_sgd_with_momentum_at_a_tenth():
         np.testing.assert_allclose(np.diff(join(points), axis=0)[-1], -1.0, rtol=1e-3)
 
 
-def test_gamma_one_is_storm():
+def test_mu2_sgd_gamma_one_is_storm():
     assert_same(mu2_sgd(0.3, DoubleMomentum(1.0, 0.2, 1.0)), storm(0.3, 0.2))
 
 
-def test_gamma_one_is_no_averaging():
+def test_anytime_gamma_one_does_not_average():
     assert_same(anytime(optax.adam(0.1), 1.0), optax.adam(0.1))
 
 
-def test_gamma_and_beta_one_is_the_stochastic_extragradient_step():
+def test_mu2_extra_sgd_gamma_and_beta_one_is_extragradient():
     gradient = jax.jit(grad_fn)
     step = lambda x, z: 0.3 * join(gradient(split(jnp.array(x)), z))
     # With γ = 1, x_t = w_t and x̂_t = y_{t-1}; y takes the step with the gradient found at w.
@@ -94,7 +94,7 @@ def test_gamma_and_beta_one_is_the_stochastic_extragradient_step():
 
 
 @pytest.mark.parametrize("momentum", MOMENTA)
-def test_a_batch_that_never_changes_makes_d_the_gradient(momentum):
+def test_mu2_sgd_d_is_the_gradient_of_a_constant_batch(momentum):
     same = np.broadcast_to(ZS[0], ZS.shape)
     _, state = trajectory(mu2_sgd(0.3, momentum), same)
     exact = grad_fn(state.x, jnp.array(ZS[0]))
@@ -102,7 +102,7 @@ def test_a_batch_that_never_changes_makes_d_the_gradient(momentum):
 
 
 @pytest.mark.parametrize("offset", [1, 0, -1])
-def test_x_is_the_alpha_weighted_mean_of_w(offset):
+def test_mu2_sgd_x_is_the_alpha_weighted_mean_of_w(offset):
     tx = mu2_sgd(0.3, linear_momentum(offset))
     params = split(jnp.array(X1))
     state = tx.init(params)
@@ -117,7 +117,7 @@ def test_x_is_the_alpha_weighted_mean_of_w(offset):
 
 @pytest.mark.parametrize("momentum", MOMENTA)
 @pytest.mark.parametrize("optimizer", [mu2_sgd, mu2_extra_sgd, anytime_sgd])
-def test_w_and_x_stay_in_the_set_and_at_learning_rate_zero_where_they_are(optimizer, momentum):
+def test_onto_l2_ball_holds_w_and_x_and_rate_zero_stands_still(optimizer, momentum):
     radius = 0.65  # the start lies just inside
 
     def points_and_iterate(rate):
@@ -132,7 +132,7 @@ def test_w_and_x_stay_in_the_set_and_at_learning_rate_zero_where_they_are(optimi
 
 
 @pytest.mark.parametrize("optimizer", [mu2_sgd, mu2_extra_sgd, anytime_sgd])
-def test_scaling_the_loss_and_the_rate_inversely_changes_nothing(optimizer):
+def test_mu2_sgd_depends_on_rate_times_loss_alone(optimizer):
     c = 64.0  # a power of two, so that the scaling itself does not round
     scaled = jax.grad(lambda params, z: c * loss(params, z))
     momentum = linear_momentum()
@@ -154,12 +154,12 @@ def test_mu2_of_sgd_is_mu2_sgd(momentum):
 
 
 @pytest.mark.parametrize("momentum", MOMENTA)
-def test_the_chain_of_both_mechanisms_is_mu2_sgd(momentum):
+def test_mu2_sgd_is_the_chain_of_both_mechanisms(momentum):
     chain = optax.chain(corrected_momentum(momentum.beta), anytime(optax.sgd(0.3), momentum.gamma))
     assert_same(chain, mu2_sgd(0.3, momentum), atol=0)
 
 
-def test_prev_grads_are_as_good_as_grad_fn():
+def test_mu2_sgd_takes_prev_grads():
     tx = mu2_sgd(0.3, linear_momentum())
     params = split(jnp.array(X1))
     state = tx.init(params)
@@ -172,7 +172,7 @@ def test_prev_grads_are_as_good_as_grad_fn():
         params = optax.apply_updates(params, two)
 
 
-def test_a_projected_optimizer_projects_params():
+def test_projected_projects_params():
     projection = per_tensor(onto_l2_ball(0.2))
     points, _ = trajectory(projected(optax.sgd(0.5), projection))
     assert np.linalg.norm(points[:, :4], axis=-1).max() <= 0.2 * (1 + 1e-12)
@@ -186,7 +186,7 @@ def test_a_projected_optimizer_projects_params():
     np.testing.assert_allclose(points, np.array(expected), rtol=0, atol=1e-14)
 
 
-def test_a_ball_around_a_centre_is_the_shifted_ball():
+def test_onto_l2_ball_around_a_centre_is_the_shifted_ball():
     center = {"a": jnp.array([1.0, 2.0]), "b": jnp.array(3.0)}
     far = {"a": jnp.array([1.0, 6.0]), "b": jnp.array(0.0)}  # at distance 5
     inside = onto_l2_ball(1.0, center)(far)
@@ -196,31 +196,31 @@ def test_a_ball_around_a_centre_is_the_shifted_ball():
     np.testing.assert_allclose(near["a"], far["a"], rtol=1e-15)
 
 
-def test_the_centre_of_a_ball_stays_where_it_is():
+def test_onto_l2_ball_leaves_its_centre():
     params = {"a": jnp.zeros(3)}
     np.testing.assert_array_equal(onto_l2_ball(1.0, params)(params)["a"], np.zeros(3))
 
 
 @pytest.mark.parametrize("momentum", MOMENTA)
-def test_a_point_hardly_ahead_of_the_average_is_anytime(momentum):
+def test_anytime_hardly_ahead_is_anytime_sgd(momentum):
     near = anytime(optax.sgd(0.3), momentum.gamma, ahead=1e-15)
     assert_same(near, anytime_sgd(0.3, momentum))
 
 
 @pytest.mark.parametrize("momentum", MOMENTA)
-def test_a_point_nearly_at_the_iterate_is_the_inner_optimizer_and_an_average_of_it(momentum):
+def test_anytime_ahead_by_almost_one_is_the_inner_optimizer(momentum):
     sgd, _ = trajectory(optax.sgd(0.3))
     points, state = trajectory(anytime(optax.sgd(0.3), momentum.gamma, ahead=1 - 1e-14))
     np.testing.assert_allclose(join(state.w), sgd[-1], rtol=0, atol=1e-10)
     np.testing.assert_allclose(points[-1], sgd[-1], rtol=0, atol=1e-10)
 
 
-def test_the_optimizer_with_nothing_to_choose_is_its_composition():
+def test_mu2_auto_is_its_composition():
     rate = distance_rate(unit_directions())
     assert_same(anytime(rate, polynomial_momentum(2.0).gamma, ahead=0.3), mu2_auto(), atol=0)
 
 
-def test_a_distance_that_stays_the_first_is_a_rate_of_one_over_root_t():
+def test_distance_rate_of_a_constant_distance_is_one_over_root_t():
     """Steps back and forth lead nowhere: ρ is constant, and so are directions of size one."""
     tx = distance_rate(optax.identity())
     back_and_forth = (-1.0) ** jnp.arange(100)[:, None] * jnp.ones(3)

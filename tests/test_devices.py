@@ -43,7 +43,7 @@ def bytes_on_each_device(tree):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_fully_sharded_over_eight_devices_equals_one_device(name):
+def test_devices_eight_fully_sharded_equal_one(name):
     one, _, _ = distributed.train(STEPS, OPTIMIZERS[name], jax.devices()[:1])
     eight, _, _ = distributed.train(STEPS, OPTIMIZERS[name])
     assert eight["inner"].sharding.num_devices == 8
@@ -51,7 +51,7 @@ def test_fully_sharded_over_eight_devices_equals_one_device(name):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_state_is_sharded_as_its_params_are(name):
+def test_devices_state_is_sharded_like_its_params(name):
     tx = OPTIMIZERS[name]
     params, state, _ = distributed.train(3, tx)
     start = tx.init(params)
@@ -65,7 +65,7 @@ def test_the_state_is_sharded_as_its_params_are(name):
         assert bytes_on_each_device(arrays) == {whole // 8}
 
 
-def test_a_jitted_init_shards_zeros_only_where_it_is_told_to():
+def test_devices_jitted_init_shards_zeros_where_told_to():
     tx = mu2_optax.mu2_sgd(0.1)
     params = put(jnp.ones((8, 2)), PartitionSpec("all"))
     state = jax.jit(tx.init)(params)
@@ -81,7 +81,7 @@ def test_a_jitted_init_shards_zeros_only_where_it_is_told_to():
     assert state.d.sharding.is_equivalent_to(params.sharding, 2)
 
 
-def test_the_compiled_step_replicates_nothing():
+def test_devices_compiled_step_replicates_nothing():
     tx = OPTIMIZERS["mu2_sgd"]
     params, state, _ = distributed.train(1, tx)
     mesh = all_devices()
@@ -106,11 +106,11 @@ def expected_estimates(steps=5):
     return np.array(estimates)
 
 
-def test_both_evaluations_see_the_same_global_batch():
+def test_devices_both_evaluations_see_one_global_batch():
     np.testing.assert_allclose(estimates_of_the_batch_mean(), expected_estimates(), atol=1e-6)
 
 
-def test_data_parallel_linen_with_batch_norm_equals_one_device():
+def test_devices_data_parallel_linen_equals_one():
     tx = mu2_optax.mu2_sgd(0.5)
     one = mu2_optax.linen.TrainState.create(
         apply_fn=LinenCNN(dropout=0.5).apply, tx=tx, **linen_variables()
@@ -131,7 +131,7 @@ def test_data_parallel_linen_with_batch_norm_equals_one_device():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiled_quickly")
-def test_fully_sharded_nnx_equals_one_device():
+def test_devices_fully_sharded_nnx_equals_one():
     def make(rngs):
         return nnx.Sequential(
             nnx.Linear(8, 16, rngs=rngs), nnx.Dropout(0.5, rngs=rngs), nnx.Linear(16, 8, rngs=rngs)
@@ -168,7 +168,7 @@ def varying(params):
 
 @pytest.mark.parametrize("check_vma", [True, False])
 @pytest.mark.parametrize("microbatches", [None, 2])
-def test_shard_map_with_the_mean_inside_grad_fn_equals_one_device(check_vma, microbatches):
+def test_devices_shard_map_with_the_mean_in_grad_fn_equals_one(check_vma, microbatches):
     tx = OPTIMIZERS["mu2_sgd"]
     one, _, _ = distributed.train(3, tx, jax.devices()[:1])
     of_one_device = jax.grad(distributed.loss_fn)
@@ -232,7 +232,7 @@ def pmapped(step):
     ("how", "accumulate"),
     [("shard_map", True), ("shard_map, unchecked", False), ("pmap", True)],
 )
-def test_the_step_of_flax_imagenet_with_its_own_pmean_equals_one_device(how, accumulate):
+def test_devices_flax_imagenet_with_its_pmean_equals_one(how, accumulate):
     """The form of flax/examples/imagenet/train.py, BatchNorm left out: it is of each device."""
     tx = mu2_optax.mu2_sgd(0.5, mu2_optax.fixed_momentum(beta=0.1))
     variables = linen_variables(batch_norm=False)
@@ -266,7 +266,7 @@ def test_the_step_of_flax_imagenet_with_its_own_pmean_equals_one_device(how, acc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check_vma", [True, False])
-def test_an_nnx_step_inside_shard_map_equals_one_device(check_vma):
+def test_devices_nnx_in_shard_map_equals_one(check_vma):
     tx = mu2_optax.mu2_sgd(0.5, mu2_optax.fixed_momentum(beta=0.1))
     one, eight = nnx_model(batch_norm=False), nnx_model(batch_norm=False)
     of_one, of_eight = (nnx.Optimizer(model, tx, wrt=nnx.Param) for model in (one, eight))
@@ -298,7 +298,7 @@ def test_an_nnx_step_inside_shard_map_equals_one_device(check_vma):
     assert_close(ours, theirs, 1e-5)
 
 
-def test_accumulation_on_an_explicit_mesh_keeps_the_sharding():
+def test_accumulate_on_an_explicit_mesh_keeps_the_sharding():
     mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
     grad_fn = mu2_optax.accumulate(jax.grad(lambda x, z: jnp.sum((x - z) ** 2)))
     x, z = jnp.arange(8.0), jnp.ones((2, 8))
@@ -319,7 +319,7 @@ def test_accumulation_on_an_explicit_mesh_keeps_the_sharding():
     ],
     ids=["mu2_auto", "mu2_extra_sgd", "measured_beta", "wrappers"],
 )
-def test_a_matrix_that_is_sharded_on_an_explicit_mesh_moves_as_on_one_device(tx):
+def test_devices_explicit_mesh_moves_a_matrix_as_one_device(tx):
     grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2 + 0.1 * x**4))
     noise = jax.random.normal(jax.random.key(0), (8, 4, 8))
     train = jax.jit(lambda x, batches: problems.run(tx, x, batches, grad_fn)[0][-1])
@@ -333,7 +333,7 @@ def test_a_matrix_that_is_sharded_on_an_explicit_mesh_moves_as_on_one_device(tx)
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one_device(tmp_path):
+def test_devices_two_processes_equal_one(tmp_path):
     port = free_port()
     results = [tmp_path / f"{process}.npz" for process in range(2)]
     outputs(
@@ -354,7 +354,7 @@ def test_two_processes_equal_one_device(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_example_prints_one_value_however_many_devices():
+def test_devices_example_prints_one_value_for_any_number():
     script, port = EXAMPLES / "distributed.py", free_port()
     together = ["--steps", 20, "--processes", 2, "--coordinator", f"127.0.0.1:{port}"]
     printed = [

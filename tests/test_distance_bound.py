@@ -47,7 +47,7 @@ def run(request):
         return tuple(np.asarray(a) for a in (w, g, reach, losses, slopes))
 
 
-def test_the_average_is_as_good_as_the_weighted_regret(run):
+def test_distance_bound_average_is_as_good_as_the_regret(run):
     w, _, _, losses, slopes = run
     t = np.arange(1, T + 2)
     weights, sums = t * (t + 1) / 2, t * (t + 1) * (t + 2) / 6
@@ -56,7 +56,7 @@ def test_the_average_is_as_good_as_the_weighted_regret(run):
     assert np.all(gained <= weights * np.sum(slopes * (w - BEST), axis=1) + rounding)
 
 
-def test_the_weighted_regret_is_bounded_on_every_path(run):
+def test_distance_bound_holds_for_the_regret_of_every_path(run):
     w, g, reach, _, _ = run
     w, g, reach = w[:T], g[:T], reach[:T]
     t = np.arange(1, T + 1)
@@ -76,7 +76,7 @@ def test_the_weighted_regret_is_bounded_on_every_path(run):
     assert bound[-1] / (T * (T + 1) * (T + 2) / 6) <= largest * stated
 
 
-def test_steps_that_agree_make_a_rate_a_thousand_times_too_small_right_in_forty_steps():
+def test_distance_rate_grows_a_thousandfold_in_forty_steps():
     """It grows ever more slowly, as the mean lags behind: 370 times in 30 steps, 5800 in 50."""
     with x64():
         tx = mu2_optax.distance_rate(optax.identity())

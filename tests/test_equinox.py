@@ -49,7 +49,7 @@ def batches(steps):
         yield x, np.sin(x.sum(1)), keys[number]
 
 
-def test_the_recipe_follows_a_step_written_by_hand():
+def test_equinox_recipe_follows_a_step_written_by_hand():
     model = Network(jax.random.key(0))
     params, static = eqx.partition(model, eqx.is_inexact_array)
     state = TX.init(params)
@@ -67,7 +67,7 @@ def test_the_recipe_follows_a_step_written_by_hand():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, x)
 
 
-def test_the_whole_model_in_place_of_its_parameters_is_an_error():
+def test_equinox_whole_model_as_params_is_refused():
     model = Network(jax.random.key(0))
     params = eqx.filter(model, eqx.is_inexact_array)
     state = TX.init(params)
@@ -76,7 +76,7 @@ def test_the_whole_model_in_place_of_its_parameters_is_an_error():
         TX.update(grads, state, model, prev_grads=grads)
 
 
-def test_a_gradient_of_the_whole_model_says_how_to_combine_it():
+def test_equinox_gradient_of_the_whole_model_is_refused():
     """``grad_fn`` is called with the arrays alone: functions in the model are None there."""
     model = eqx.nn.MLP(3, 1, 4, 1, key=jax.random.key(0))
     grad_fn = eqx.filter_grad(lambda model, x: jnp.mean(jax.vmap(model)(x) ** 2))

@@ -67,7 +67,7 @@ TAKEN_AGAIN = {
 
 @every_grad_fn
 @pytest.mark.parametrize("given", TAKEN_AGAIN)
-def test_a_gradient_that_cannot_be_taken_again_is_refused(tx, given):
+def test_update_refuses_a_gradient_that_cannot_be_taken_again(tx, given):
     arguments, message = TAKEN_AGAIN[given]
     kind = TypeError if given == "gradients" else ValueError
     with pytest.raises(kind, match=message):
@@ -93,7 +93,7 @@ OF_ANOTHER_KIND = {
 
 @every_optimizer
 @pytest.mark.parametrize("given", OF_ANOTHER_KIND)
-def test_params_and_gradients_of_another_kind_than_at_init_are_refused(tx, given):
+def test_update_refuses_params_and_gradients_unlike_those_of_init(tx, given):
     arguments, message = OF_ANOTHER_KIND[given]
     with pytest.raises(ValueError, match=message):
         update(tx, **arguments)
@@ -112,21 +112,21 @@ NAMED = {
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_the_error_names_what_was_called_and_what_gives_the_arguments(name):
+def test_update_names_the_optimizer_that_lacks_grad_fn(name):
     told = rf"`{name}` evaluates .*`grads` is `grad_fn\(params, batch\)`.*mu2_optax\.value_and_grad"
     tx = NAMED[name]
     with pytest.raises(ValueError, match=told):
         tx.update(GRADS, tx.init(PARAMS), PARAMS)
 
 
-def test_a_grad_fn_of_several_arguments_is_refused():
+def test_update_refuses_a_grad_fn_of_several_arguments():
     gradient = jax.grad(lambda params, x, y: jnp.sum(params["layer"]["w"] * x) + y)
     told = r"function of \(params, batch\), got one of \(params, x, y\).*\*batch.*value_and_grad"
     with pytest.raises(TypeError, match=told):
         update(m.mu2_sgd(0.1), grad_fn=gradient, batch=(1.0, 2.0))
 
 
-def test_the_bar_of_an_optimizer_without_one_is_an_error():
+def test_error_bar_of_a_state_without_one_is_refused():
     state = optax.adam(0.1).init(PARAMS)
     with pytest.raises(
         ValueError, match=r"exactly one estimate d .* got 0 in a tuple; use one"
@@ -138,7 +138,7 @@ def test_the_bar_of_an_optimizer_without_one_is_an_error():
     assert "pass any function from the state" in e.value.__notes__[0]
 
 
-def test_prev_grads_are_not_enough_for_the_extragradient():
+def test_mu2_extra_sgd_refuses_prev_grads():
     with pytest.raises(ValueError, match=r"`mu2_extra_sgd` evaluates the gradient again"):
         update(OPTIMIZERS["mu2_extra_sgd"], grad_fn=None, prev_grads=GRADS)
 
@@ -171,13 +171,13 @@ RATES = {
 
 @pytest.mark.parametrize("value", [-0.1, float("inf"), float("nan"), jnp.array(-1.0)])
 @pytest.mark.parametrize("make", RATES.values(), ids=RATES)
-def test_learning_rates_that_are_negative_or_not_finite_are_refused(make, value):
+def test_learning_rate_must_be_finite_and_not_negative(make, value):
     with pytest.raises(ValueError, match=r"`learning_rate` must be finite and not negative, got"):
         make(value)
 
 
 @pytest.mark.parametrize("make", RATES.values(), ids=RATES)
-def test_a_learning_rate_must_be_a_single_number(make):
+def test_learning_rate_must_be_a_single_number(make):
     with pytest.raises(
         ValueError, match=r"single number, got an array of shape \(2,\); use `jax\."
     ):
@@ -187,7 +187,7 @@ def test_a_learning_rate_must_be_a_single_number(make):
 
 
 @pytest.mark.parametrize("make", RATES.values(), ids=RATES)
-def test_tracers_pass_unread(make):
+def test_learning_rate_may_be_a_tracer(make):
     def norm(rate):
         tx = make(rate)
         updates, _ = update(tx)
@@ -199,24 +199,24 @@ def test_tracers_pass_unread(make):
 
 
 @pytest.mark.parametrize("power", [-1, -0.5, float("nan"), float("inf")])
-def test_powers_that_are_negative_or_not_finite_are_refused(power):
+def test_polynomial_momentum_refuses_bad_powers(power):
     with pytest.raises(ValueError, match=r"`power` must be finite and not negative, got"):
         m.polynomial_momentum(power)
 
 
-def test_a_power_cannot_be_a_schedule():
+def test_polynomial_momentum_refuses_a_schedule():
     with pytest.raises(TypeError, match=r"`power` must be a number, got the function"):
         m.polynomial_momentum(lambda count: 1.0)
 
 
 @pytest.mark.parametrize("offset", [-2, -1.5, float("nan"), float("inf")])
-def test_offsets_that_make_weights_negative_or_nan_are_refused(offset):
+def test_linear_momentum_refuses_bad_offsets(offset):
     with pytest.raises(ValueError, match=r"`offset` must be finite and at least -1, got"):
         m.linear_momentum(offset)
 
 
 @pytest.mark.parametrize("offset", ["1", None, lambda count: 1.0])
-def test_an_offset_must_be_a_number(offset):
+def test_linear_momentum_refuses_what_is_no_number(offset):
     with pytest.raises(TypeError, match=r"`offset` must be a number, got"):
         m.linear_momentum(offset)
 
@@ -231,7 +231,7 @@ def test_an_offset_must_be_a_number(offset):
         "radius": m.onto_l2_ball,
     }.items(),
 )
-def test_an_array_in_the_place_of_a_number_is_refused(name, make):
+def test_numbers_cannot_be_arrays(name, make):
     pair = jnp.array([0.1, 0.2])
     with pytest.raises(ValueError, match=rf"`{name}` must be a single number, got an array of"):
         make(pair)
@@ -250,25 +250,25 @@ def test_an_array_in_the_place_of_a_number_is_refused(name, make):
     ids=["beta", "gamma", "alpha", "learning_rate"],
 )
 @pytest.mark.parametrize("length", [1, 2])
-def test_a_schedule_must_return_a_single_number(make, length):
+def test_schedule_must_return_a_single_number(make, length):
     with pytest.raises(ValueError, match=r"`the value of a schedule` must be a single number, got"):
         update(make(lambda count: jnp.full(length, 0.5)))
 
 
 @pytest.mark.parametrize("make", [m.mu2_sgd, lambda rate: m.projected(optax.sgd(rate), dict)])
-def test_a_rate_that_would_change_the_shape_of_a_scalar_is_refused(make):
+def test_update_refuses_a_rate_that_reshapes_a_scalar(make):
     params = {"scale": jnp.ones(())}
     tx = make(lambda count: jnp.array([0.1]))
     with pytest.raises(ValueError, match=r"`the step of `inner`` must have the structure and shap"):
         tx.update(params, tx.init(params), params, prev_grads=params)
 
 
-def test_a_beta_that_has_an_error_bar_takes_no_other():
+def test_with_error_bar_refuses_measured_beta():
     with pytest.raises(TypeError, match=r"`beta` must be a number or a schedule, got _Measured"):
         m.with_error_bar(m.measured_beta())
 
 
-def test_a_mask_needs_a_decay():
+def test_weight_decay_mask_needs_weight_decay():
     with pytest.raises(
         ValueError, match=r"`weight_decay_mask` must come with `weight_decay`, got .*hold_fixed`"
     ):
@@ -284,7 +284,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("name", [name for name in STATES if name != "storm"])  # a chain of Optax's
-def test_a_state_must_be_the_one_that_init_makes(name):
+def test_update_refuses_a_state_that_init_did_not_make(name):
     tx = STATES[name]
     for state in (PARAMS, optax.adam(0.1).init(PARAMS)):  # swapped with params; of another one
         with pytest.raises(TypeError, match=r"`state` must be the \w+State that `init` makes, got"):
@@ -292,13 +292,13 @@ def test_a_state_must_be_the_one_that_init_makes(name):
 
 
 @pytest.mark.parametrize("tx", STATES.values(), ids=STATES)
-def test_a_state_of_params_of_other_shapes_is_refused(tx):
+def test_update_refuses_a_state_of_other_shapes(tx):
     params = {"layer": {"w": jnp.ones((2, 3)), "b": jnp.zeros(())}}  # it would be broadcast
     with pytest.raises(ValueError, match=r"`params` must have the structure of the params given"):
         update(tx, grads=params, params=params)
 
 
-def test_weights_must_be_a_schedule_or_positive_numbers():
+def test_alpha_must_be_a_schedule_or_a_positive_number():
     with pytest.raises(TypeError, match=r"`alpha` must be a function such as lambda count"):
         m.weighted_momentum(2.0)
     with pytest.raises(ValueError, match=r"`alpha` must be finite and not negative, got -1"):
@@ -306,7 +306,7 @@ def test_weights_must_be_a_schedule_or_positive_numbers():
 
 
 @pytest.mark.parametrize("make", [m.mu2_sgd, m.mu2_extra_sgd, m.anytime_sgd])
-def test_a_momentum_cannot_be_a_number(make):
+def test_momentum_cannot_be_a_number(make):
     with pytest.raises(TypeError, match=r"`momentum` must be a DoubleMomentum such as .*got 0\.9"):
         make(0.1, 0.9)
 
@@ -320,26 +320,26 @@ def test_a_momentum_cannot_be_a_number(make):
         lambda inner: m.projected(inner, m.onto_l2_ball(1.0)),
     ],
 )
-def test_an_inner_optimizer_cannot_be_a_number(make):
+def test_inner_cannot_be_a_number(make):
     with pytest.raises(
         TypeError, match=r"`inner` must be an Optax optimizer .*got 0\.1; .*mu2_sgd"
     ):
         make(0.1)
 
 
-def test_params_that_are_a_pair_are_no_mistake():
+def test_update_accepts_params_that_are_a_pair():
     params = (jnp.ones(2), jnp.zeros(3))
     tx = m.mu2_sgd(0.1)
     updates, _ = tx.update(params, tx.init(params), params, prev_grads=params)
     assert isinstance(updates, tuple)
 
 
-def test_prev_grads_of_another_structure_are_refused():
+def test_update_refuses_prev_grads_of_another_structure():
     with pytest.raises(ValueError, match=r"`prev_grads` must have the structure and shapes"):
         update(m.mu2_sgd(0.1), prev_grads=GRADS["layer"])
 
 
-def test_a_list_where_the_state_has_a_tuple_is_refused():
+def test_update_refuses_a_list_where_the_state_has_a_tuple():
     tx = m.mu2_sgd(0.1)
     state = tx.init((jnp.ones(2), jnp.ones(2)))
     params = [jnp.ones(2), jnp.ones(2)]
@@ -348,7 +348,7 @@ def test_a_list_where_the_state_has_a_tuple_is_refused():
 
 
 @every_optimizer
-def test_integer_leaves_are_refused(tx):
+def test_init_refuses_integer_leaves(tx):
     with pytest.raises(TypeError, match=r"floating-point leaves, got int32 at \['n'\]; keep"):
         tx.init({"w": jnp.ones(2), "n": jnp.array(1)})
     with pytest.raises(TypeError, match=r"floating-point leaves, got 3 at \['n'\]; keep"):
@@ -356,12 +356,12 @@ def test_integer_leaves_are_refused(tx):
 
 
 @every_optimizer
-def test_leaves_that_are_no_arrays_are_refused(tx):
+def test_init_refuses_leaves_that_are_no_arrays(tx):
     with pytest.raises(TypeError, match=r"got <function .*> at \['activation'\].*eqx\.filter"):
         tx.init({"w": jnp.ones(2), "activation": lambda x: x})
 
 
-def test_python_numbers_are_params_too():
+def test_init_accepts_python_numbers():
     tx = m.mu2_sgd(0.1)
     state = tx.init(1.0)
     updates, state = tx.update(2.0, state, 1.0, prev_grads=2.0)
@@ -369,7 +369,7 @@ def test_python_numbers_are_params_too():
     assert float(updates) == pytest.approx(-0.02)
 
 
-def test_a_projection_must_be_a_function_and_a_radius_positive():
+def test_projection_must_be_a_function_and_its_radius_positive():
     with pytest.raises(TypeError, match=r"`projection` must be a function such as mu2_optax\.onto"):
         m.mu2_sgd(0.1, projection=1.0)
     with pytest.raises(TypeError, match=r"`projection` must be a function"):
@@ -379,14 +379,14 @@ def test_a_projection_must_be_a_function_and_a_radius_positive():
             m.onto_l2_ball(radius)
 
 
-def test_a_projection_that_changes_the_tree_is_refused():
+def test_projection_must_keep_the_tree():
     tx = m.mu2_sgd(0.1, projection=lambda tree: tree["layer"])
     with pytest.raises(ValueError, match=r"`projection\(w\)` must have the structure"):
         update(tx)
 
 
 @pytest.mark.parametrize("count", [-1, 2.5, None, True])
-def test_a_count_of_rejections_must_be_an_integer(count):
+def test_reject_nonfinite_refuses_a_count_that_is_no_integer(count):
     with pytest.raises(ValueError, match=r"`max_consecutive` must be an integer of at least 0"):
         m.reject_nonfinite(optax.sgd(0.1), count)
 
@@ -400,30 +400,30 @@ def test_a_count_of_rejections_must_be_an_integer(count):
         (jnp.ones(3), ValueError, "must be a single number"),
     ],
 )
-def test_a_factor_must_be_a_positive_number(value, error, rule):
+def test_mu2_auto_refuses_a_bad_first_step(value, error, rule):
     with pytest.raises(error, match=f"`first_step` {rule}"):
         m.mu2_auto(first_step=value)
 
 
 @pytest.mark.parametrize("ahead", [1.0, -0.1, float("nan"), jnp.ones(2), "0.3"])
-def test_a_point_beyond_the_iterate_is_refused(ahead):
+def test_anytime_refuses_a_point_beyond_the_iterate(ahead):
     with pytest.raises((TypeError, ValueError), match="`ahead` must "):
         m.anytime(optax.sgd(0.1), 0.1, ahead=ahead)
 
 
-def test_microbatches_must_have_a_leading_axis():
+def test_accumulate_refuses_batches_without_a_leading_axis():
     mean = m.accumulate(lambda params, batch: params)
     for batches in [jnp.array(1.0), (jnp.ones((2, 3)), jnp.ones((3, 3))), jnp.ones((0, 3)), ()]:
         with pytest.raises(ValueError, match=r"`batches` must have a leading axis, .*reshape"):
             mean(jnp.ones(2), batches)
 
 
-def test_an_unknown_way_to_pair_gradients_is_refused():
+def test_grad_pair_refuses_an_unknown_way():
     with pytest.raises(ValueError, match=r"`how` must be one of 'sequential', 'vmap', got 'pmap'"):
         m.grad_pair(lambda params, batch: params, how="pmap")
 
 
-def test_an_error_loses_nothing():
+def test_update_that_fails_leaves_the_state():
     """A call that fails leaves the state as it was, and the next one goes on from it."""
     tx = m.mu2_sgd(0.1)
     state = tx.init(PARAMS)
@@ -433,7 +433,7 @@ def test_an_error_loses_nothing():
     assert int(state.t) == 1
 
 
-def test_a_state_of_another_momentum_is_refused():
+def test_update_refuses_a_state_of_another_momentum():
     weighted = m.mu2_sgd(0.1, m.weighted_momentum(lambda count: count + 1.0))
     state = m.mu2_sgd(0.1).init(PARAMS)
     with pytest.raises(ValueError, match=r"memory of a weighted momentum, got None"):

@@ -106,7 +106,7 @@ def errors():
 
 
 @pytest.mark.parametrize("name", [*OPERATORS, DIAGONAL])
-def test_error_shrinks_like_one_over_t_and_only_with_the_correction(errors, name):
+def test_corrected_estimate_error_shrinks_like_one_over_t(errors, name):
     (early, late), (early_once, late_once), (_, late_average) = (run[name] for run in errors)
     # the means of 1/t over EARLY and LATE are 0.034 and 0.0014: a 24-fold fall; ask for half
     assert late < early / 12
@@ -115,7 +115,7 @@ def test_error_shrinks_like_one_over_t_and_only_with_the_correction(errors, name
     assert late < 1.5 * late_average  # never much worse than an average, which may be late
 
 
-def test_a_plain_average_is_late_and_the_corrected_one_is_not():
+def test_corrected_estimate_is_not_late_as_an_average_is():
     # x moves from 1 to 0 along 1/t while the operator x + noise is averaged: the plain average of
     # the values is the mean of the x's, H_t/t, late by log(t)/t; the corrected one has no bias.
     noise = jax.random.normal(jax.random.key(0), (256, 400))
@@ -137,7 +137,7 @@ def test_a_plain_average_is_late_and_the_corrected_one_is_not():
     assert abs(plain.mean()) > 4 * abs(corrected.mean())
 
 
-def test_of_the_gradient_it_is_corrected_momentum():
+def test_corrected_estimate_of_the_gradient_is_corrected_momentum():
     tx = mu2_optax.corrected_momentum(0.3)
     tracked = corrected_estimate(GRAD, 0.3)
     params = jnp.zeros(3)
@@ -150,7 +150,7 @@ def test_of_the_gradient_it_is_corrected_momentum():
     assert int(estimate.t) == 20
 
 
-def test_a_sample_that_never_changes_gives_the_exact_value():
+def test_corrected_estimate_of_a_constant_sample_is_exact():
     tracked = corrected_estimate(loss, 0.1)
     estimate = tracked.init(jnp.zeros(3), 0)
     for k in range(10):
@@ -159,7 +159,7 @@ def test_a_sample_that_never_changes_gives_the_exact_value():
         np.testing.assert_allclose(value, loss(params, 7), rtol=1e-5)
 
 
-def test_keeps_the_operators_shape_and_at_least_float32():
+def test_corrected_estimate_keeps_shapes_and_float32():
     tracked = corrected_estimate(lambda x, z: {"low": x * z, "sum": jnp.sum(x)}, 0.5)
     params = jnp.ones(2, jnp.bfloat16)
     state = tracked.init(params, jnp.ones((), jnp.bfloat16))
@@ -172,7 +172,7 @@ def test_keeps_the_operators_shape_and_at_least_float32():
     assert jax.tree.map(jnp.result_type, state) == jax.tree.map(jnp.result_type, after)
 
 
-def test_the_state_of_an_eager_update_survives_the_donation_of_the_params():
+def test_corrected_estimate_survives_donated_params():
     tracked = corrected_estimate(loss, 0.1)
     params = jnp.zeros(3)
     state = tracked.init(params, 0)
@@ -182,7 +182,7 @@ def test_the_state_of_an_eager_update_survives_the_donation_of_the_params():
     tracked.update(state, params, 1)
 
 
-def test_bad_arguments_say_what_is_wrong():
+def test_corrected_estimate_refuses_bad_arguments():
     with pytest.raises(ValueError, match=r"`beta` must lie in \[0, 1\], got 2"):
         corrected_estimate(loss, 2)
     with pytest.raises(TypeError, match="`operator` must be a function"):

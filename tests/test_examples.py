@@ -45,20 +45,20 @@ def accuracy(text):
     return float(re.search(r"test accuracy:? (\d\.\d+)", text)[1])
 
 
-def test_a_network_with_nothing_to_choose_learns_digits(monkeypatch, capsys):
+def test_nothing_to_choose_learns_digits(monkeypatch, capsys):
     shown = call("nothing_to_choose", monkeypatch, capsys, "--epochs", 3)
     assert accuracy(shown.out) > 0.93
     assert "loss" in shown.err  # progress
 
 
 @pytest.mark.slow
-def test_the_first_example_needs_what_the_readme_installs_and_no_more():
+def test_nothing_to_choose_needs_the_core_and_sweep_alone():
     missing = "import sys; sys.modules |= dict.fromkeys(('flax', 'tqdm', 'pooch', 'orbax'));"
     script = f"{missing} import examples.nothing_to_choose"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=300)
 
 
-def test_a_network_with_nothing_to_choose_takes_mnist_images(tmp_path, monkeypatch, capsys):
+def test_nothing_to_choose_takes_mnist_images(tmp_path, monkeypatch, capsys):
     write(tmp_path, mnist_files())
     options = ("--data", "mnist", "--data-dir", tmp_path, "--batch", 5)
     assert "learning rate found" in call("nothing_to_choose", monkeypatch, capsys, *options).out
@@ -71,7 +71,7 @@ def table(text):
 
 
 @pytest.mark.slow
-def test_a_pretrained_network_learns_other_digits_in_each_way(monkeypatch, capsys):
+def test_finetuning_learns_other_digits_in_each_way(monkeypatch, capsys):
     options = ("--seeds", 1, "--epochs", 10, "--pretraining", 5)
     rows = table(call("finetuning", monkeypatch, capsys, *options).out)
     assert list(rows) == ["all of it", "new head", "LoRA"]
@@ -80,7 +80,7 @@ def test_a_pretrained_network_learns_other_digits_in_each_way(monkeypatch, capsy
         assert auto > adam - 0.1
 
 
-def test_fine_tuning_takes_mnist_images(tmp_path, monkeypatch, capsys):
+def test_finetuning_takes_mnist_images(tmp_path, monkeypatch, capsys):
     write(tmp_path, mnist_files())
     options = ("--data", "mnist", "--data-dir", tmp_path)
     with pytest.raises(SystemExit):  # there are twenty of them
@@ -89,7 +89,7 @@ def test_fine_tuning_takes_mnist_images(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_ppo_learns_to_balance_the_pole(monkeypatch, capsys):
+def test_ppo_cartpole_learns_to_balance_the_pole(monkeypatch, capsys):
     options = ("--steps", 30_000, "--seeds", 2)
     rows = table(call("ppo_cartpole", monkeypatch, capsys, *options).out)
     assert len(rows) == 4
@@ -115,14 +115,14 @@ def test_logistic_regression_reads_the_canonical_files(tmp_path, monkeypatch, ca
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiled_quickly")
-def test_the_cnn_learns_digits(monkeypatch, capsys):
+def test_mnist_cnn_learns_digits(monkeypatch, capsys):
     shown = call("mnist_cnn", monkeypatch, capsys, "--epochs", 1, "--batch", 32)
     assert accuracy(shown.out) > 0.7
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiled_quickly")
-def test_the_cnn_takes_mnist_images(tmp_path, monkeypatch, capsys):
+def test_mnist_cnn_takes_mnist_images(tmp_path, monkeypatch, capsys):
     write(tmp_path, mnist_files())
     options = ("--data", "mnist", "--data-dir", tmp_path, "--batch", 5, "--steps", 2)
     assert "(2 steps" in call("mnist_cnn", monkeypatch, capsys, *options).out
@@ -130,7 +130,7 @@ def test_the_cnn_takes_mnist_images(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiled_quickly")
-def test_the_tour_ends_and_its_parts_learn(monkeypatch, capsys):
+def test_optax_pipeline_learns_in_each_part(monkeypatch, capsys):
     shown = call("optax_pipeline", monkeypatch, capsys, "--steps", 60)
     found = re.findall(r"(\w+) +test accuracy (\d\.\d+)", shown.out)
     assert len(found) == 7
@@ -139,7 +139,7 @@ def test_the_tour_ends_and_its_parts_learn(monkeypatch, capsys):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiled_quickly")
-def test_the_resnet_resumes_bit_for_bit_and_runs_on_two_devices(tmp_path):
+def test_cifar10_resnet_resumes_exactly_and_runs_on_two_devices(tmp_path):
     write(tmp_path, cifar_files(records=8))
     options = ("--data-dir", tmp_path, "--width", 2, "--depth", 10, "--batch", 8)
     whole = run("cifar10_resnet", *options, "--steps", 6, "--checkpoint", tmp_path / "whole")
@@ -167,7 +167,7 @@ def trained(checkpoint):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_help_shows_the_commands(script, monkeypatch, capsys):
+def test_examples_help_shows_the_commands(script, monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
         call(script, monkeypatch, capsys, "--help")
     assert end.value.code == 0
@@ -195,14 +195,14 @@ def test_help_shows_the_commands(script, monkeypatch, capsys):
         ("optax_pipeline", ("--steps", "many"), "expected a positive whole number, got 'many'"),
     ],
 )
-def test_bad_options_get_clear_errors(script, options, message, monkeypatch, capsys):
+def test_examples_refuse_bad_options(script, options, message, monkeypatch, capsys):
     with pytest.raises(SystemExit) as end:
         call(script, monkeypatch, capsys, *options)
     assert end.value.code == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_folder_without_the_data_is_an_error_without_a_traceback(tmp_path, monkeypatch, capsys):
+def test_examples_report_missing_data_without_a_traceback(tmp_path, monkeypatch, capsys):
     options = ("--data", "mnist", "--data-dir", tmp_path)
     with pytest.raises(SystemExit) as end:
         call("logistic_regression", monkeypatch, capsys, *options)
@@ -210,7 +210,7 @@ def test_a_folder_without_the_data_is_an_error_without_a_traceback(tmp_path, mon
     assert f"no train-images-idx3-ubyte.gz in {tmp_path}" in capsys.readouterr().err
 
 
-def test_augmentation_shifts_by_at_most_the_padding_and_flips():
+def test_cifar10_resnet_augment_shifts_and_flips():
     image = np.arange(1, 1 + 32 * 32 * 3, dtype=np.float32).reshape(32, 32, 3)
     padded = np.pad(image, ((2, 2), (2, 2), (0, 0)))
     possible = {

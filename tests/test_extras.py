@@ -8,13 +8,13 @@ import pytest
 
 
 @pytest.mark.slow
-def test_importing_the_package_does_not_import_flax():
+def test_extras_flax_is_not_imported_by_the_package():
     check = "import sys, mu2_optax; assert 'flax' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], check=True, timeout=300)
 
 
 @pytest.mark.parametrize("adapter", ["linen", "nnx", "checkpoint"])
-def test_an_adapter_without_flax_says_what_to_install(adapter, monkeypatch):
+def test_extras_missing_flax_is_named(adapter, monkeypatch):
     monkeypatch.setitem(sys.modules, "flax", None)
     monkeypatch.delitem(sys.modules, f"mu2_optax.{adapter}", raising=False)
     with pytest.raises(ImportError, match=rf"`mu2_optax.{adapter}` needs Flax: `pip install flax`"):

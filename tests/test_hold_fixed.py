@@ -38,7 +38,7 @@ ALGORITHMS = {
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_rest_follows_the_oracle_of_the_smaller_problem(name):
+def test_hold_fixed_follows_the_oracle_of_the_smaller_problem(name):
     make, in_numpy, weighted = ALGORITHMS[name]
     momentum, weights = mu2_optax.linear_momentum(), reference.linear(0, len(ZS))
     expected = in_numpy(without_the_last, X1[:4], ZS, 0.01, weights, ball, weighted)
@@ -50,7 +50,7 @@ def test_the_rest_follows_the_oracle_of_the_smaller_problem(name):
     assert state.d["rest"] == [None]
 
 
-def test_a_zero_after_the_optimizer_is_not_freezing():
+def test_hold_fixed_is_not_a_zero_after_the_optimizer():
     """The trap itself: w of the frozen leaf runs on, and uses up the ball."""
     push = lambda params, z: {"matrix": -params["matrix"], "rest": [-jnp.ones(())]}
     tx = mu2_sgd(1.0, projection=mu2_optax.onto_l2_ball(1.0))
@@ -74,14 +74,14 @@ def test_a_zero_after_the_optimizer_is_not_freezing():
     ],
     ids=["prefix", "function", "numpy"],
 )
-def test_masks_come_in_every_form_of_optax(mask):
+def test_hold_fixed_takes_masks_in_every_form_of_optax(mask):
     params, zs = split(jnp.array(X1, jnp.float32)), jnp.array(ZS, jnp.float32)
     one, _ = run(hold_fixed(mu2_sgd(0.3), MASK), params, zs)
     two, _ = run(hold_fixed(mu2_sgd(0.3), mask), params, zs)
     np.testing.assert_array_equal(join(one), join(two))
 
 
-def test_prev_grads_serve_as_well_as_grad_fn():
+def test_hold_fixed_takes_prev_grads():
     tx = hold_fixed(mu2_sgd(0.3), MASK)
     params = split(jnp.array(X1, jnp.float32))
     state = tx.init(params)
@@ -103,7 +103,7 @@ def test_prev_grads_serve_as_well_as_grad_fn():
         (True, r"`freeze_mask` must leave something to train"),
     ],
 )
-def test_masks_that_do_not_fit_are_refused(mask, message):
+def test_hold_fixed_refuses_masks_that_do_not_fit(mask, message):
     with pytest.raises((TypeError, ValueError), match=message):
         hold_fixed(mu2_sgd(0.1), mask).init(split(jnp.array(X1)))
 
@@ -118,7 +118,7 @@ WRAPPERS = {
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_optax_wrappers_that_hide_a_part_name_the_right_way(wrapper):
+def test_hold_fixed_is_named_by_wrappers_that_hide_a_part(wrapper):
     params = split(jnp.array(X1))
     tx = WRAPPERS[wrapper](mu2_sgd(0.1))
     with pytest.raises(
@@ -146,7 +146,7 @@ class Linen(linen.Module):
         return linen.Dense(1, name="head")(jnp.tanh(linen.Dense(4, name="body")(x)))
 
 
-def test_in_linen_a_mask_trains_the_rest_alone():
+def test_hold_fixed_in_linen_trains_the_rest_alone():
     model = Linen()
     params = model.init(jax.random.key(0), BATCHES[0])["params"]
     loss = lambda params, x: jnp.mean((model.apply({"params": params}, x) - 1) ** 2)
@@ -182,7 +182,7 @@ def body_frozen(params):
     return named(lambda path, _: "body" in jax.tree_util.keystr(path), params)
 
 
-def test_in_nnx_a_mask_does_what_wrt_does():
+def test_hold_fixed_in_nnx_does_what_wrt_does():
     loss = lambda model, x: jnp.mean((model(x) - 1) ** 2)
     head = nnx.All(nnx.Param, nnx.PathContains("head"))
     forms = {
@@ -218,7 +218,7 @@ class Eqx(eqx.Module):
         return self.head(jnp.tanh(self.body(x)))
 
 
-def test_in_equinox_a_mask_does_what_partition_does():
+def test_hold_fixed_in_equinox_does_what_partition_does():
     first, second = jax.random.split(jax.random.key(0))
     model = Eqx(eqx.nn.Linear(3, 4, key=first), eqx.nn.Linear(4, 1, key=second))
     params, static = eqx.partition(model, eqx.is_inexact_array)

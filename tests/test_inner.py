@@ -38,12 +38,12 @@ def test_mu2_adam_follows_its_oracle(b2, eps):
     follows(lambda: mu2_adam(0.05, b2=b2, eps=eps), reference.adamw_step(0.05, b2, eps, 0.0))
 
 
-def test_mu2_adamw_follows_its_oracle():
+def test_mu2_adam_with_decay_follows_its_oracle():
     step = reference.adamw_step(0.05, 0.999, 1e-8, 0.3)
     follows(lambda: mu2_adamw(0.05, weight_decay=0.3), step)
 
 
-def test_mu2_adam_is_mu2_of_adam_without_its_first_moment_in_less_memory():
+def test_mu2_adam_is_mu2_of_adam_without_its_first_moment():
     params = split(jnp.array(X1, jnp.float32))
     zs = jnp.array(ZS, jnp.float32)
     ours, state = run(mu2_adam(0.05), params, zs)
@@ -99,7 +99,7 @@ WITHOUT_MOMENTUM = {
 
 
 @pytest.mark.parametrize("make", WITH_MOMENTUM.values(), ids=WITH_MOMENTUM)
-def test_a_momentum_of_inner_gets_a_warning_that_names_the_remedy(make):
+def test_mu2_warns_of_a_momentum_of_inner(make):
     with pytest.warns(UserWarning, match=r"`inner` should have no momentum.*`mu2_adam`") as seen:
         mu2(make())
     assert [warning.filename for warning in seen] == [__file__]
@@ -108,13 +108,13 @@ def test_a_momentum_of_inner_gets_a_warning_that_names_the_remedy(make):
 
 
 @pytest.mark.parametrize("inner", WITHOUT_MOMENTUM.values(), ids=WITHOUT_MOMENTUM)
-def test_an_optimizer_without_momentum_gets_no_warning(inner):
+def test_mu2_does_not_warn_of_inner_without_momentum(inner):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mu2(inner)
 
 
-def test_a_traced_rate_is_not_read():
+def test_mu2_does_not_read_a_traced_rate_of_inner():
     make = lambda rate: mu2(optax.adam(rate)).init(jnp.ones(2)).w
     assert jax.jit(jax.vmap(make))(jnp.array([0.1, 0.2])).shape == (2, 2)
 
@@ -128,12 +128,12 @@ def schedule(count):
     return LAMBDA / (1 + count)
 
 
-def test_the_decay_of_mu2_sgd_acts_on_w_and_is_multiplied_by_the_rate():
+def test_weight_decay_acts_on_w_times_the_rate():
     step = lambda t, d, w: w - ETA * (d + LAMBDA * w)
     follows(lambda: mu2_sgd(ETA, weight_decay=LAMBDA), step)
 
 
-def test_the_decay_of_mu2_sgd_may_be_a_schedule_and_masked():
+def test_weight_decay_may_be_a_schedule_and_masked():
     step = lambda t, d, w: w - ETA * (d + LAMBDA / t * MATRIX * w)
     follows(lambda: mu2_sgd(ETA, weight_decay=schedule, weight_decay_mask=MASK), step)
     follows(
@@ -141,7 +141,7 @@ def test_the_decay_of_mu2_sgd_may_be_a_schedule_and_masked():
     )
 
 
-def test_the_decay_of_mu2_sgd_is_weighted_like_the_step():
+def test_weight_decay_is_weighted_like_the_step():
     linear = mu2_optax.linear_momentum()
     weights = reference.linear(0, T)
     step = lambda t, d, w: w - 1e-3 * t * (d + LAMBDA * w)
@@ -152,20 +152,20 @@ def test_the_decay_of_mu2_sgd_is_weighted_like_the_step():
         np.testing.assert_allclose(join(points), expected, rtol=0, atol=1e-12)
 
 
-def test_a_decay_inside_inner_acts_on_w_like_that_of_mu2_sgd():
+def test_weight_decay_inside_inner_is_that_of_mu2_sgd():
     step = lambda t, d, w: w - ETA * (d + LAMBDA / t * MATRIX * w)
     decay = lambda: optax.add_decayed_weights(schedule, MASK)
     follows(lambda: mu2(optax.chain(decay(), optax.sgd(ETA))), step)
 
 
-def test_a_projection_comes_after_the_decay():
+def test_weight_decay_comes_before_the_projection():
     ball = mu2_optax.onto_l2_ball(0.2)
     far = lambda params, z: jax.tree.map(lambda p: -100.0 * jnp.ones_like(p), params)
     _, state = run(mu2_sgd(1.0, weight_decay=0.5, projection=ball), split(jnp.array(X1)), ZS, far)
     np.testing.assert_allclose(np.linalg.norm(join(state.w)), 0.2, rtol=1e-6)
 
 
-def test_decays_that_make_no_sense_are_refused():
+def test_weight_decay_must_be_finite_and_not_negative():
     with pytest.raises(ValueError, match=r"`weight_decay` must be finite and not negative, got -1"):
         mu2_sgd(0.1, weight_decay=-1.0)
     with pytest.raises(ValueError, match=r"`weight_decay` must be finite and not negative, got -1"):

@@ -38,7 +38,7 @@ MAKERS = {
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_the_gradient_through_a_run_is_that_of_finite_differences(name):
+def test_jax_grad_through_a_run_is_that_of_finite_differences(name):
     with x64():
         x, batches, last = jnp.asarray(X1), jnp.asarray(ZS[:6]), jnp.asarray(ZS[6])
         final = jax.jit(lambda rate: loss(train(MAKERS[name](rate), x, batches), last))
@@ -46,7 +46,7 @@ def test_the_gradient_through_a_run_is_that_of_finite_differences(name):
         np.testing.assert_allclose(found, (final(0.05 + h) - final(0.05 - h)) / (2 * h), rtol=1e-5)
 
 
-def test_seeds_around_rates_equal_the_oracle_in_every_lane():
+def test_jax_vmap_of_seeds_and_rates_equals_the_oracle():
     rates, runs = [0.1, 0.3, 1.0], [ZS, ZS[::-1]]
     point = lambda rate, batches: train(m.mu2_sgd(rate), jnp.asarray(X1, jnp.float32), batches)
     lanes = jax.vmap(jax.vmap(point, (0, None)), (None, 0))
@@ -59,7 +59,7 @@ def test_seeds_around_rates_equal_the_oracle_in_every_lane():
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_step_in_a_branch_that_is_not_taken_leaves_no_trace(name):
+def test_jax_cond_leaves_no_trace_of_the_other_branch(name):
     tx, batches = MAKERS[name](0.05), jnp.asarray(ZS, jnp.float32)
     x = jnp.asarray(X1, jnp.float32)
 
@@ -73,7 +73,7 @@ def test_a_step_in_a_branch_that_is_not_taken_leaves_no_trace(name):
     np.testing.assert_allclose(join(found), join(train(tx, x, batches[::2])), rtol=1e-5)
 
 
-def test_a_run_pickled_between_two_calls_of_a_step_goes_on_bit_for_bit():
+def test_pickled_run_goes_on_exactly():
     tx = m.accumulate_gradients(m.mu2_sgd(0.3, MEASURED), every=4)
     move = jax.jit(lambda params, state, batch: step(tx, params, state, batch))
     start = split(jnp.asarray(X1, jnp.float32))

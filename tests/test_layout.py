@@ -94,18 +94,18 @@ def public_names(module):
 
 
 @pytest.mark.parametrize("namespace", PUBLIC)
-def test_the_public_names_are_the_ones_written_down(namespace):
+def test_layout_public_names_are_written_down(namespace):
     names = set(public_names(importlib.import_module(namespace)))
     assert names == set(PUBLIC[namespace].split())
 
 
-def test_completion_shows_public_names_alone():
+def test_layout_completion_shows_public_names_alone():
     submodules = {name.partition(".")[2] for name in PUBLIC} - {""}
     names = set(PUBLIC["mu2_optax"].split()) | submodules | {"__version__"}
     assert set(dir(mu2_optax)) == names
 
 
-def test_every_other_module_is_private():
+def test_layout_every_other_module_is_private():
     namespaces = {name.removeprefix("mu2_optax").strip(".") for name in PUBLIC}
     for path in PACKAGE.rglob("*.py"):
         *folders, stem = path.relative_to(PACKAGE).with_suffix("").parts
@@ -113,7 +113,7 @@ def test_every_other_module_is_private():
         assert module in namespaces or any(p.startswith("_") for p in module.split(".")), path
 
 
-def test_no_module_is_hidden_by_a_function_of_its_name():
+def test_layout_no_function_hides_a_module():
     for namespace in PUBLIC:
         module = importlib.import_module(namespace)
         for path in pathlib.Path(module.__file__).parent.glob("*.py"):
@@ -121,7 +121,7 @@ def test_no_module_is_hidden_by_a_function_of_its_name():
             assert shadowing is None or isinstance(shadowing, types.ModuleType), (namespace, path)
 
 
-def test_the_submodules_are_attributes_of_the_package():
+def test_layout_submodules_are_attributes():
     for namespace in PUBLIC:
         if namespace != "mu2_optax":
             name = namespace.rpartition(".")[2]
@@ -131,37 +131,37 @@ def test_the_submodules_are_attributes_of_the_package():
         _ = mu2_optax.momentum
 
 
-def test_nothing_reaches_into_private_parts_of_optax_or_jax():
+def test_layout_nothing_imports_private_parts_of_optax():
     for path in PACKAGE.rglob("*.py"):
         assert not [name for name in imports(path) if "._src" in name], path
 
 
-def test_no_test_module_imports_another():
+def test_layout_no_test_module_imports_another():
     """What they share stands in modules of its own."""
     for path in TESTS.rglob("test_*.py"):
         assert not [name for name in imports(path) if name.startswith("test_")], path
 
 
-def test_every_private_module_stands_in_a_room():
+def test_layout_every_private_module_is_in_a_room():
     assert not [path for path in PACKAGE.glob("_*.py") if path.name != "__init__.py"]
     private = {path.name for path in PACKAGE.glob("_*/") if path.name != "__pycache__"}
     assert private == {room for room in ROOMS if room.startswith("_")}
 
 
-def test_a_room_uses_only_those_before_it():
+def test_layout_rooms_use_only_those_before_them():
     for path in CORE:
         room = path.parent.name
         used = {module.split(".")[1] for module in imports(path) if module.startswith("mu2_optax.")}
         assert used <= {*ROOMS[: ROOMS.index(room) + 1]}, path
 
 
-def test_the_two_mechanisms_do_not_know_each_other():
+def test_layout_mechanisms_do_not_import_each_other():
     mechanisms = {"mu2_optax._paper.estimate", "mu2_optax._paper.averaging"}
     for name in ("estimate", "averaging"):
         assert not mechanisms & set(imports(PACKAGE / "_paper" / f"{name}.py")), name
 
 
-def test_the_core_needs_jax_and_optax_alone():
+def test_layout_core_imports_jax_and_optax_alone():
     standard = {
         "collections",
         "dataclasses",
@@ -179,7 +179,7 @@ def test_the_core_needs_jax_and_optax_alone():
         assert roots <= allowed, (path.name, roots - allowed)
 
 
-def test_every_public_function_has_a_docstring_with_its_parts():
+def test_layout_public_docstrings_have_every_part():
     functions = [
         getattr(mu2_optax, name)
         for name in public_names(mu2_optax)
@@ -195,7 +195,7 @@ def test_every_public_function_has_a_docstring_with_its_parts():
 
 
 @pytest.mark.parametrize("namespace", PUBLIC)
-def test_the_reference_has_every_public_name(namespace):
+def test_layout_reference_has_every_public_name(namespace):
     page = (DOCS / "api" / f"{namespace.rpartition('.')[2]}.md").read_text()
     listed = re.findall(rf"^(?:::: {re.escape(namespace)}\.|\s+- )(\w+)$", page, re.MULTILINE)
     assert sorted(listed) == sorted(PUBLIC[namespace].split())

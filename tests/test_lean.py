@@ -36,7 +36,7 @@ PRESETS = {
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-4)])
 @pytest.mark.parametrize("preset", PRESETS)
-def test_it_follows_the_oracle_as_the_default_does(preset, dtype, tolerance):
+def test_lean_follows_the_oracle(preset, dtype, tolerance):
     momentum, weights = PRESETS[preset]
 
     def project(x):
@@ -64,7 +64,7 @@ def bytes_of(tree):
         (lambda **lean: m.mu2_adamw(0.1, **lean), 3),
     ],
 )
-def test_the_state_is_one_tree_smaller(make, trees):
+def test_lean_state_is_one_tree_smaller(make, trees):
     params = {"a": jnp.ones((100, 100)), "b": jnp.ones(1000)}
     scalars = 100  # bytes of counts, and of three numbers for each tensor
     assert bytes_of(make(lean=True).init(params)) <= trees * bytes_of(params) + scalars
@@ -95,12 +95,12 @@ def steps(tx, params, state, zs, change=lambda params: params):
 @pytest.mark.parametrize(
     "momentum", [m.fixed_momentum(gamma=1.0), m.linear_momentum(-1)], ids=["fixed", "offset -1"]
 )
-def test_a_gamma_of_one_is_refused_where_it_can_be_seen(momentum):
+def test_lean_refuses_a_gamma_of_one(momentum):
     with pytest.raises(ValueError, match=r"needs γ below 1 from the second step on, got 1; use"):
         m.mu2_sgd(0.1, momentum, lean=True)
 
 
-def test_after_a_gamma_of_one_the_estimate_starts_anew():
+def test_lean_starts_anew_after_a_gamma_of_one():
     """α = 1, 0, 0, 5, ...: γ is 0, 0, and then 5/6; with α = 0, 0, 1, γ is 1 until the third."""
     late = m.weighted_momentum(lambda count: jnp.where(count < 2, 0.0, 1.0), beta=0.5)
     tx = m.mu2_sgd(0.1, late, lean=True)
@@ -112,7 +112,7 @@ def test_after_a_gamma_of_one_the_estimate_starts_anew():
     assert int(state.t) == 2
 
 
-def test_after_a_gamma_of_one_the_error_bar_is_that_of_one_batch():
+def test_lean_error_bar_after_a_gamma_of_one_is_of_one_batch():
     """γ is 1 in the step to t = 50: d is then one gradient, and P must say so."""
     gamma = lambda count: jnp.where(count == 50, 1.0, 2 / (count + 2))
     momentum = m.DoubleMomentum(1.0, m.measured_beta(), gamma)
@@ -161,7 +161,7 @@ def errors(lean, beta, move, when, steps=2000):
     [(name, None) for name in MOVES]
     + [(name, m.measured_beta()) for name in ("decay in every step", "a jump")],
 )
-def test_a_move_from_outside_costs_the_change_of_the_gradient_and_is_forgotten(name, beta):
+def test_lean_forgets_a_move_from_outside(name, beta):
     """d is wrong by ∇²f δ/(1 − γ) then, and no restart is; the noise of a batch is 20."""
     move, when = MOVES[name]
     stored, lean = (errors(lean, beta, move, when) for lean in (False, True))
@@ -175,7 +175,7 @@ def test_a_move_from_outside_costs_the_change_of_the_gradient_and_is_forgotten(n
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("how", ["scanned", "jitted apart"])
-def test_rounding_is_no_move(dtype, how):
+def test_lean_takes_rounding_for_no_move(dtype, how):
     """A step is fused with what follows it or not, and rounds otherwise; d must not start anew."""
     params = {
         "a": 0.1 * jax.random.normal(jax.random.key(0), (40, 30), dtype),
@@ -212,20 +212,20 @@ def test_rounding_is_no_move(dtype, how):
     np.testing.assert_allclose(lean, plain, atol=16 * float(jnp.finfo(dtype).eps))
 
 
-def test_multi_steps_needs_the_stored_point():
+def test_lean_is_refused_by_accumulate_gradients():
     tx = m.accumulate_gradients(m.mu2_sgd(0.1, lean=True), 2)
     with pytest.raises(ValueError, match=r"must store its last point, got .*`lean=True`; leave"):
         tx.init(PARAMS)
 
 
 @pytest.mark.parametrize("lean", [True, False])
-def test_the_state_of_the_other_kind_is_refused(lean):
+def test_lean_refuses_a_state_of_the_other_kind(lean):
     ours, theirs = (m.mu2_sgd(0.1, m.linear_momentum(), lean=kind) for kind in (lean, not lean))
     with pytest.raises(ValueError, match=rf"with `lean={lean}`, got one of `lean={not lean}`"):
         steps(ours, PARAMS, theirs.init(PARAMS), ZS[:1])
 
 
-def test_a_part_of_the_batch_and_a_lean_state_go_together():
+def test_lean_goes_with_a_part_of_the_batch():
     zs = samples(160).reshape(20, 8, -1)
     mean = lambda params, z: jax.tree.map(
         lambda g: g.mean(0), jax.vmap(grad_fn, (None, 0))(params, z)

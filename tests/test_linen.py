@@ -39,7 +39,7 @@ def make_state(tx, batch_norm=True, dropout=0.0):
     )
 
 
-def test_evaluations_at_the_same_point_are_equal_under_dropout():
+def test_linen_evaluations_at_one_point_share_dropout():
     state = make_state(mu2_optax.mu2_sgd(0.1), dropout=0.5)
     (batch,) = batches(1)
 
@@ -55,7 +55,7 @@ def test_evaluations_at_the_same_point_are_equal_under_dropout():
     assert not np.allclose(first["dense"]["kernel"], other_mask["dense"]["kernel"])
 
 
-def test_only_the_evaluation_at_params_updates_the_statistics():
+def test_linen_statistics_come_from_the_evaluation_at_params():
     state = make_state(EXTRA)
     evaluate = jax.jit(lambda state, batch: make_loss(state)(state.params, batch))
     for batch in batches(3):
@@ -64,7 +64,7 @@ def test_only_the_evaluation_at_params_updates_the_statistics():
         assert_close(state.batch_stats, expected, 1e-6)  # jit fuses the reductions differently
 
 
-def test_follows_the_functions_written_by_hand():
+def test_linen_follows_functions_written_by_hand():
     eta, gamma, beta = 0.5, 0.2, 0.7
     state = make_state(mu2_optax.mu2_sgd(eta, mu2_optax.fixed_momentum(beta=beta, gamma=gamma)))
     step = jax.jit(train_step)
@@ -94,7 +94,7 @@ def test_follows_the_functions_written_by_hand():
         assert_close(state.batch_stats, {"norm": {"mean": mean, "var": var}}, 1e-5)
 
 
-def test_a_step_with_the_whole_state_donated_is_traced_once():
+def test_linen_donated_step_is_traced_once():
     traces = 0
 
     @functools.partial(jax.jit, donate_argnums=0)
@@ -113,7 +113,7 @@ def test_a_step_with_the_whole_state_donated_is_traced_once():
     assert int(state.step) == int(state.opt_state.t) == 5
 
 
-def test_accumulation_over_four_microbatches_equals_the_big_batch():
+def test_linen_accumulation_equals_the_big_batch():
     big = small = make_state(EXTRA, batch_norm=False)
 
     @jax.jit
@@ -130,7 +130,7 @@ def test_accumulation_over_four_microbatches_equals_the_big_batch():
         assert_close(small.params, big.params, 1e-6)
 
 
-def test_microbatches_have_keys_of_their_own_and_the_same_ones_in_every_evaluation():
+def test_linen_microbatches_keep_keys_of_their_own():
     state = make_state(mu2_optax.mu2_sgd(0.1), batch_norm=False, dropout=0.5)
     (batch,) = batches(1)
 
@@ -154,19 +154,19 @@ def test_microbatches_have_keys_of_their_own_and_the_same_ones_in_every_evaluati
     assert_close(first, jax.tree.map(lambda *g: sum(g) / 4, *one_by_one), 1e-6)
 
 
-def test_microbatches_of_different_numbers_are_an_error():
+def test_linen_microbatches_of_different_numbers_are_refused():
     evaluate = mu2_optax.value_and_grad(lambda params, batch: params, accumulate=True)
     with pytest.raises(ValueError, match=r"same length of at least 1, .* got leaves of shapes"):
         evaluate(jnp.ones([]), {"image": jnp.ones((4, 2)), "label": jnp.ones((3, 2))})
 
 
-def test_plain_optimizers_take_the_same_step():
+def test_linen_step_serves_plain_optimizers():
     state, loss = jax.jit(train_step)(make_state(optax.adam(0.1)), *batches(1))
     assert np.isfinite(loss)
     assert int(state.step) == 1
 
 
-def test_fields_of_a_subclass_are_replaced():
+def test_linen_train_state_replaces_fields_of_a_subclass():
     class Counted(mu2_linen.TrainState):
         seen: int = 0
 
@@ -177,7 +177,7 @@ def test_fields_of_a_subclass_are_replaced():
 
 
 @pytest.mark.parametrize("given", ["grad_fn", "prev_grads"])
-def test_what_flax_overwrites_with_its_gradient_is_not_moved_by_the_optimizer(given):
+def test_linen_train_state_overwrites_with_gradient(given):
     params = {"params": {"w": jnp.ones(2)}, OVERWRITE_WITH_GRADIENT: {"scale": jnp.ones(1)}}
     tx = mu2_optax.mu2_sgd(0.1, mu2_optax.fixed_momentum(beta=0.3))
     state = mu2_linen.TrainState.create(apply_fn=None, params=params, tx=tx)
@@ -205,7 +205,7 @@ def test_what_flax_overwrites_with_its_gradient_is_not_moved_by_the_optimizer(gi
         np.testing.assert_array_equal(state.params[OVERWRITE_WITH_GRADIENT]["scale"], number + 1.0)
 
 
-def test_params_may_be_any_tree():
+def test_linen_train_state_takes_any_tree():
     for params in (jnp.ones(3), [jnp.ones(3)], (jnp.ones(3), None)):
         tx = mu2_optax.mu2_sgd(0.5)
         state = mu2_optax.linen.TrainState.create(apply_fn=None, params=params, tx=tx)
@@ -215,14 +215,14 @@ def test_params_may_be_any_tree():
         np.testing.assert_allclose(jax.tree.leaves(state.params)[0], 0.9)  # x + 0.1 (w - x), w = 0
 
 
-def test_a_misspelled_field_is_an_error():
+def test_linen_train_state_refuses_a_misspelled_field():
     params = {"w": jnp.ones(2)}
     state = mu2_linen.TrainState.create(apply_fn=None, params=params, tx=optax.sgd(0.1))
     with pytest.raises(TypeError, match=r"got batch_stat; add a field"):
         state.apply_gradients(grads=params, batch_stat={})
 
 
-def test_without_grad_fn_the_step_says_what_is_missing():
+def test_linen_train_state_without_grad_fn_is_refused():
     params = {"w": jnp.ones(2)}
     state = mu2_linen.TrainState.create(apply_fn=None, params=params, tx=mu2_optax.mu2_sgd(0.1))
     with pytest.raises(ValueError, match="`grad_fn` was not given"):
@@ -233,7 +233,7 @@ def forward(variables, batch):
     return LinenCNN().apply(variables, batch["image"], mutable=["batch_stats"])
 
 
-def test_recalibration_gives_the_mean_of_the_batch_statistics():
+def test_linen_recalibrate_gives_the_mean_statistics():
     variables = linen_variables()
     data = list(batches(4))
     statistics = [by_hand(variables["params"], batch["image"])[1] for batch in data]
@@ -242,7 +242,7 @@ def test_recalibration_gives_the_mean_of_the_batch_statistics():
     assert_close(found, {"norm": {"mean": mean, "var": var}}, 1e-5)
 
 
-def test_recalibration_of_one_batch_norm_called_twice_is_the_mean_over_its_calls():
+def test_linen_recalibrate_is_the_mean_over_two_calls():
     class Twice(linen.Module):
         @linen.compact
         def __call__(self, x):
@@ -258,7 +258,7 @@ def test_recalibration_of_one_batch_norm_called_twice_is_the_mean_over_its_calls
     np.testing.assert_allclose(found["var"], (first_var + 9) / 2, rtol=1e-4)
 
 
-def test_recalibration_does_not_depend_on_the_old_statistics():
+def test_linen_recalibrate_forgets_the_old_statistics():
     variables = linen_variables()
     spoilt = {**variables, "batch_stats": jax.tree.map(lambda s: s + 1e6, variables["batch_stats"])}
     data = list(batches(2))
@@ -269,7 +269,7 @@ def test_recalibration_does_not_depend_on_the_old_statistics():
     )
 
 
-def test_recalibration_refuses_what_it_cannot_do():
+def test_linen_recalibrate_refuses_what_it_cannot_do():
     variables = linen_variables()
     with pytest.raises(ValueError, match="got none; pass a list"):
         mu2_linen.recalibrate(forward, variables, [])
@@ -301,7 +301,7 @@ def stepped(steps, stacked=1, **options):
 
 
 @pytest.mark.slow
-def test_the_whole_batch_as_its_part_sees_the_same_masks_and_statistics():
+def test_linen_part_of_everything_is_the_whole_step():
     plain, whole = stepped(3), stepped(3, part=lambda batch: (batch,))
     # Float32: g - (g - g̃) in the place of g̃.
     assert_close((whole.params, whole.batch_stats), (plain.params, plain.batch_stats), atol=1e-5)
@@ -315,7 +315,7 @@ def split_first(batch, count):
 
 
 @pytest.mark.slow
-def test_the_part_is_evaluated_again_with_the_key_and_statistics_of_the_step():
+def test_linen_part_keeps_key_and_statistics_of_the_step():
     state = make_state(mu2_optax.mu2_sgd(0.1), dropout=0.5)
     (batch,) = batches(1)
     loss_fn = make_loss(state, jax.random.key(3))
@@ -329,7 +329,7 @@ def test_the_part_is_evaluated_again_with_the_key_and_statistics_of_the_step():
 
 
 @pytest.mark.slow
-def test_microbatches_of_a_part_are_added_up_once():
+def test_linen_part_of_microbatches_is_added_up_once():
     plain = stepped(3, 4, accumulate=True)
     whole = stepped(3, 4, accumulate=True, part=0.999)  # rounded to all four microbatches
     assert_close(whole.params, plain.params, atol=1e-5)
@@ -341,7 +341,7 @@ def test_microbatches_of_a_part_are_added_up_once():
     assert_close(first.batch_stats, plain.batch_stats, atol=1e-2)
 
 
-def test_a_loss_without_a_batch_among_its_arguments_has_no_share():
+def test_linen_part_needs_a_batch_among_the_arguments():
     state = make_state(mu2_optax.mu2_sgd(0.1))
     (batch,) = batches(1)
     loss = make_loss(state)
@@ -351,7 +351,7 @@ def test_a_loss_without_a_batch_among_its_arguments_has_no_share():
 
 
 @pytest.mark.parametrize("kind", [FlaxState, mu2_linen.TrainState])
-def test_the_state_at_the_average_is_recalibrated_there(kind):
+def test_linen_eval_state_is_recalibrated_at_the_average(kind):
     apply = LinenCNN().apply
     state = kind.create(apply_fn=apply, tx=mu2_optax.mu2_auto(), **linen_variables())
     data = list(batches(12))
@@ -374,7 +374,7 @@ def test_the_state_at_the_average_is_recalibrated_there(kind):
     np.testing.assert_allclose(statistics["var"], var, atol=1e-5)
 
 
-def test_what_is_overwritten_with_its_gradient_has_no_average():
+def test_linen_eval_state_keeps_what_is_overwritten():
     params = {"params": {"w": jnp.ones(2)}, OVERWRITE_WITH_GRADIENT: {"scale": jnp.ones(1)}}
     for kind in (train_state.TrainState, mu2_linen.TrainState):
         state = kind.create(apply_fn=None, params=params, tx=mu2_optax.mu2_auto())

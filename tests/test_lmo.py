@@ -58,7 +58,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_oracle_is_the_minimizer_over_its_set(case):
+def test_lmo_is_the_minimizer_over_its_set(case):
     oracle, projection = CASES[case]
     key = jax.random.key(0)
     # stays in K, and is no worse than its own points for other directions
@@ -75,7 +75,7 @@ def test_oracle_is_the_minimizer_over_its_set(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_oracle_ignores_scale_keeps_dtype_and_handles_zero_and_nan(case):
+def test_lmo_ignores_scale_and_takes_zero_and_nan(case):
     oracle, projection = CASES[case]
     d = np.random.default_rng(1).normal(size=10)
     seventh = np.arange(10) == 7
@@ -109,7 +109,7 @@ def test_oracle_ignores_scale_keeps_dtype_and_handles_zero_and_nan(case):
     assert {a.dtype for a in jax.tree.leaves(shapes)} == {jnp.dtype(jnp.bfloat16)}
 
 
-def test_each_oracle_gives_the_known_point():
+def test_lmo_gives_the_known_point():
     d, one = np.array([3.0, -4.0], np.float32), np.ones(2, np.float32)
     turn = np.array([[0.6, -0.8], [0.8, 0.6]], np.float32)
     tall, eye = np.eye(4, 2, dtype=np.float32), np.eye(2, dtype=np.float32)
@@ -140,7 +140,7 @@ def test_each_oracle_gives_the_known_point():
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5), (2, 4, 3)])
-def test_newton_schulz_of_complex_matrices_is_their_unitary_factor(shape):
+def test_spectral_ball_newton_schulz_takes_complex_matrices(shape):
     re, im = np.random.default_rng(0).normal(size=(2, *shape))
     d = (re + 1j * im).astype(np.complex64)
     exact = jax.jit(lmo.spectral_ball(2.0))(d)
@@ -149,7 +149,7 @@ def test_newton_schulz_of_complex_matrices_is_their_unitary_factor(shape):
     np.testing.assert_allclose(np.linalg.svd(found, compute_uv=False), 2, atol=1e-4)
 
 
-def test_newton_schulz_stays_in_the_set_after_any_number_of_iterations():
+def test_spectral_ball_newton_schulz_stays_in_the_set():
     d = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     smallest = []
     for iterations in (1, 2, 5, 20):
@@ -174,7 +174,7 @@ def test_check_oracle_rejects_what_is_none():
         lmo.check_oracle(lambda d: d["a"], TREE, key)
 
 
-def test_bad_arguments_say_what_is_wrong():
+def test_lmo_refuses_bad_arguments():
     with pytest.raises(ValueError, match="`radius` must be finite and not negative, got -1"):
         lmo.l1_ball(-1)
     with pytest.raises(ValueError, match=r"`how` must be one of 'svd', 'newton_schulz', got 'qr'"):
@@ -195,7 +195,7 @@ def test_bad_arguments_say_what_is_wrong():
 GRAD = jax.grad(lambda x, z: 0.5 * jnp.sum((x - 0.3 - z) ** 2))
 
 
-def test_averaging_makes_it_the_frank_wolfe_iterate():
+def test_frank_wolfe_averaged_is_the_classical_iterate():
     # classical Frank-Wolfe on a deterministic loss: x <- x + 2/(t + 2) (lmo(grad) - x)
     oracle = jax.jit(lmo.l1_ball(1.5))
     tx = mu2_optax.mu2(frank_wolfe(oracle), mu2_optax.linear_momentum(0))
@@ -208,7 +208,7 @@ def test_averaging_makes_it_the_frank_wolfe_iterate():
     assert np.count_nonzero(state.w) == 1
 
 
-def test_it_is_the_limit_of_mu2_sgd_at_a_huge_learning_rate():
+def test_mu2_frank_wolfe_is_the_limit_of_mu2_sgd():
     noise = 0.5 * jax.random.normal(jax.random.key(0), (200, 5))
     momentum = mu2_optax.linear_momentum(1)
     limit, _ = run(mu2_frank_wolfe(lmo.l2_ball(1.0), momentum), jnp.zeros(5), noise, GRAD)
@@ -223,7 +223,7 @@ def test_it_is_the_limit_of_mu2_sgd_at_a_huge_learning_rate():
     assert distances == sorted(distances, reverse=True)
 
 
-def test_w_and_x_stay_in_the_set_and_the_error_shrinks():
+def test_mu2_frank_wolfe_stays_in_the_set_and_beats_the_classical():
     noise = jax.random.normal(jax.random.key(1), (16, 300, 5))
     tx = mu2_frank_wolfe(lmo.l2_ball(1.0))
 
@@ -249,7 +249,7 @@ LINEAR = mu2_optax.linear_momentum(1)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "around" not in case])
-def test_a_leaf_without_numbers_changes_nothing(case):
+def test_lmo_of_a_leaf_without_numbers_changes_nothing(case):
     oracle, _ = CASES[case]
     d = {"a": np.array([[3.0, -4.0], [1.0, 0.5], [0.0, 2.0]], np.float32), "b": CENTER["b"]}
     none = np.zeros((0, 3), np.float32)
@@ -259,7 +259,7 @@ def test_a_leaf_without_numbers_changes_nothing(case):
 
 
 @pytest.mark.parametrize("case", ["l2 around", "per tensor", "l1", "spectral newton-schulz"])
-def test_an_oracle_works_as_inner_under_jit(case):
+def test_mu2_frank_wolfe_takes_every_lmo_under_jit(case):
     oracle, projection = CASES[case]
     grad_fn = jax.grad(lambda p, z: sum(jnp.sum((a - 0.1 - z) ** 2) for a in jax.tree.leaves(p)))
     batches = np.full(20, 0.1, np.float32)
@@ -275,7 +275,7 @@ def test_an_oracle_works_as_inner_under_jit(case):
     assert away < 1e-3 * max(1.0, norm)
 
 
-def test_a_nan_gradient_is_rejected_and_the_run_goes_on():
+def test_mu2_frank_wolfe_goes_on_after_a_rejected_nan():
     tx = mu2_optax.reject_nonfinite(mu2_frank_wolfe(lmo.l2_ball(1.0)))
     batches = jnp.zeros((30, 5)).at[7, 2].set(jnp.nan)
     points, state = run(tx, jnp.zeros(5), batches, GRAD)
@@ -300,9 +300,7 @@ def test_a_nan_gradient_is_rejected_and_the_run_goes_on():
     [(PartitionSpec("all"), jax.jit), (PartitionSpec(None, "all"), lambda f: f)],
     ids=["jit", "eager"],
 )
-def test_an_explicit_mesh_gives_the_point_of_one_device_in_the_sharding_of_the_params(
-    oracle, spec, wrap
-):
+def test_lmo_on_an_explicit_mesh_is_that_of_one_device(oracle, spec, wrap):
     mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
     normal = np.random.default_rng(0).normal(size=(8, 16)).astype(np.float32)
     d = {"a": normal, "b": np.ones((16, 8), np.float32)}
@@ -314,7 +312,7 @@ def test_an_explicit_mesh_gives_the_point_of_one_device_in_the_sharding_of_the_p
 
 
 @pytest.mark.parametrize("size", [1e-37, 1e-30, 1e30, 3e38])
-def test_a_direction_that_the_compiler_knows_is_no_different(size):
+def test_l2_ball_of_a_constant_direction_is_exact(size):
     # XLA would square the constant and the inverse of its size apart from each other.
     point = jax.jit(lambda: lmo.l2_ball(1.0)(jnp.full(4, size)))()
     np.testing.assert_allclose(point, -jnp.full(4, 0.5), rtol=1e-6)

@@ -25,7 +25,7 @@ def feed(tx, params, pairs):
     return state, found
 
 
-def test_where_nothing_moves_d_is_the_mean_of_all_gradients():
+def test_measured_beta_of_a_point_at_rest_is_the_mean():
     """β_t = 1/t, so d_t is the plain mean, if the noise is as large as its estimate says.
 
     All innovations have the size that the filter expects: ±1 in turn around the mean so far would
@@ -43,7 +43,7 @@ def test_where_nothing_moves_d_is_the_mean_of_all_gradients():
     assert float(mu2_optax.error_bar(state).noise) == pytest.approx(20_000, rel=0.05)
 
 
-def test_innovations_of_the_expected_size_give_one_over_t_exactly():
+def test_measured_beta_of_expected_innovations_is_one_over_t():
     """Where nothing moves and ‖ν_t‖² = σ² + P_{t-1} in every step: β_t = 1/t and P_t = σ²/t."""
     beta = mu2_optax.measured_beta()
     with full_precision("float64"):
@@ -59,7 +59,7 @@ def test_innovations_of_the_expected_size_give_one_over_t_exactly():
             assert float(memory.error[0]) == pytest.approx(1 / t, rel=1e-12)
 
 
-def test_no_other_beta_has_a_smaller_bar_after_the_step():
+def test_measured_beta_has_the_smallest_bar():
     """The gain minimises the one-step bound, so iterated it is never above that of another β."""
     rng = np.random.default_rng(0)
     seen = mu2_optax.Seen(*([jnp.array(a)] for a in rng.normal(size=(3, 10))))
@@ -78,7 +78,7 @@ def test_no_other_beta_has_a_smaller_bar_after_the_step():
     assert float(larger.error[0]) > float(smaller.error[0])
 
 
-def test_single_samples_in_one_dimension_have_a_bar_that_is_not_too_small():
+def test_measured_beta_in_one_dimension_has_a_true_bar():
     """The square of one normal number varies by 140 %, and its smallest values must not count most.
 
     They would, if the noise were that of a few innovations: P is a sum of inverses.
@@ -95,7 +95,7 @@ def test_single_samples_in_one_dimension_have_a_bar_that_is_not_too_small():
     assert 0.6 < float(jnp.mean(bars) / jnp.mean(errors)) < 1.7
 
 
-def test_large_steps_give_the_plain_gradient():
+def test_measured_beta_of_large_steps_is_the_plain_gradient():
     """The gradient itself changes by 10³ a step, the noise of a batch is 1."""
     rng = np.random.default_rng(0)
     exact = 1e3 * rng.normal(size=(21, 50))
@@ -107,7 +107,7 @@ def test_large_steps_give_the_plain_gradient():
 
 
 @pytest.mark.parametrize("algorithm", ["mu2_sgd", "mu2_extra_sgd", "storm"])
-def test_the_error_bar_is_the_oracles(algorithm):
+def test_error_bar_is_that_of_the_oracle(algorithm):
     weights = reference.MeasuredWeights(50, [slice(0, 4), slice(4, 5)])
     zs = samples(50)
     x1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
@@ -127,7 +127,7 @@ def test_the_error_bar_is_the_oracles(algorithm):
         assert float(bar.error) == pytest.approx(sum(weights.errors[50]), rel=1e-10)
 
 
-def test_a_bar_beside_a_fixed_beta_changes_nothing_but_the_memory():
+def test_with_error_bar_changes_nothing_but_the_memory():
     zs, start = jnp.array(samples(100), jnp.float32), split(jnp.zeros(5))
     plain, _ = run(mu2_optax.storm(0.1, 0.2), start, zs)
     barred, state = run(mu2_optax.storm(0.1, mu2_optax.with_error_bar(0.2)), start, zs)
@@ -135,7 +135,7 @@ def test_a_bar_beside_a_fixed_beta_changes_nothing_but_the_memory():
     assert float(mu2_optax.error_bar(state).error) > 0
 
 
-def test_the_bar_of_a_fixed_beta_is_that_of_an_exponential_mean():
+def test_with_error_bar_is_that_of_an_exponential_mean():
     """Where nothing moves, an exponential mean of white noise has the error σ²β/(2 - β)."""
     grads = np.random.default_rng(0).normal(size=(300, 5000)).astype(np.float32)
     tx = mu2_optax.corrected_momentum(mu2_optax.with_error_bar(0.1))
@@ -144,7 +144,7 @@ def test_the_bar_of_a_fixed_beta_is_that_of_an_exponential_mean():
     assert float(state.error) == pytest.approx(5000 * 0.1 / 1.9, rel=0.1)
 
 
-def test_a_bar_of_a_beta_that_is_too_small_shows_it():
+def test_with_error_bar_shows_a_beta_that_is_too_small():
     """Noisy changes that are hardly forgotten add up: worse than one batch, and the bar says so."""
     rng = np.random.default_rng(0)
     pairs = []
@@ -159,7 +159,7 @@ def test_a_bar_of_a_beta_that_is_too_small_shows_it():
     assert 0.5 < float(bar.error) / truth < 2
 
 
-def test_zero_gradients_stay_zero():
+def test_measured_beta_of_zero_gradients_is_finite():
     zeros = jnp.zeros(3)
     state, found = feed(mu2_optax.mu2_sgd(0.1, MEASURED), zeros, [(zeros, zeros)] * 5)
     for leaf in jax.tree.leaves((state, found)):
@@ -168,7 +168,7 @@ def test_zero_gradients_stay_zero():
     assert float(mu2_optax.noise_scale(state)) == 0
 
 
-def test_without_noise_d_is_the_gradient_and_the_bar_is_zero():
+def test_measured_beta_without_noise_has_no_error():
     grad_fn = jax.grad(lambda p, _: 0.5 * jnp.sum((p["a"] - 1) ** 2) + p["b"] ** 4)
     params = {"a": jnp.zeros(4), "b": jnp.array(2.0)}
     points, state = run(mu2_optax.mu2_sgd(0.05, MEASURED), params, jnp.zeros(200), grad_fn)
@@ -178,7 +178,7 @@ def test_without_noise_d_is_the_gradient_and_the_bar_is_zero():
     assert np.all(np.isfinite(points["a"]))
 
 
-def test_a_tensor_without_noise_beside_one_with_it_has_no_error():
+def test_error_bar_is_of_each_tensor():
     rng = np.random.default_rng(0)
     clean = jnp.array([2.0])
     pairs = [({"a": clean, "b": jnp.array(g)},) * 2 for g in rng.normal(size=(50, 100))]
@@ -191,7 +191,7 @@ def test_a_tensor_without_noise_beside_one_with_it_has_no_error():
     np.testing.assert_array_equal(found[-1]["a"], clean)
 
 
-def test_a_jump_of_the_loss_raises_the_bar_and_d_follows():
+def test_measured_beta_follows_a_jump_and_raises_the_bar():
     rng = np.random.default_rng(0)
     before = [(g, g) for g in rng.normal(size=(300, 100))]
     after = [(g, g) for g in 10 + rng.normal(size=(15, 100))]
@@ -203,7 +203,7 @@ def test_a_jump_of_the_loss_raises_the_bar_and_d_follows():
     assert float(jnp.mean(found[-1])) == pytest.approx(10, rel=0.1)  # with β = 1/t it were 0.5
 
 
-def test_a_rejected_nan_leaves_the_memory_unharmed():
+def test_measured_beta_keeps_its_memory_at_a_rejected_nan():
     tx = mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1, MEASURED))
     params = jnp.zeros(3)
     rng = np.random.default_rng(0)
@@ -216,7 +216,7 @@ def test_a_rejected_nan_leaves_the_memory_unharmed():
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_state_of_a_fixed_beta_is_refused():
+def test_measured_beta_refuses_a_state_of_a_fixed_one():
     params = jnp.zeros(3)
     state = mu2_optax.mu2_sgd(0.1).init(params)
     with pytest.raises(ValueError, match="memory of a measured β, got None"):
@@ -227,7 +227,7 @@ def test_a_state_of_a_fixed_beta_is_refused():
         mu2_optax.error_bar(state)
 
 
-def test_nothing_drifts_in_ten_million_steps():
+def test_measured_beta_does_not_drift_in_ten_million_steps():
     """White noise at a point that stands still: P = σ²/t at t = 10⁷, from the memory of t = 10⁷."""
     beta = mu2_optax.measured_beta()
     t = 10**7
@@ -244,7 +244,7 @@ def test_nothing_drifts_in_ten_million_steps():
     assert float(memory.error[0]) == pytest.approx(1 / (t + 10_000), rel=1e-2)
 
 
-def test_the_noise_scale_of_a_known_problem_is_the_exact_one():
+def test_noise_scale_of_a_known_problem_is_exact():
     """Gradients of mean (3, 4, 0, ...) and unit noise in 1000 dimensions: 1000/25 batches."""
     rng = np.random.default_rng(0)
     mean = np.zeros(1000)
@@ -256,7 +256,7 @@ def test_the_noise_scale_of_a_known_problem_is_the_exact_one():
     assert float(mu2_optax.noise_scale(state)) == pytest.approx(40, rel=0.15)
 
 
-def test_the_noise_scale_is_not_known_after_one_step():
+def test_noise_scale_is_infinite_after_one_step():
     tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
     params = jnp.zeros(2)
     state = tx.init(params)
@@ -265,13 +265,13 @@ def test_the_noise_scale_is_not_known_after_one_step():
     assert float(mu2_optax.noise_scale(state)) == np.inf
 
 
-def test_a_gradient_that_drowns_in_its_error_has_an_infinite_noise_scale():
+def test_noise_scale_of_a_drowned_gradient_is_infinite():
     tx = mu2_optax.corrected_momentum(mu2_optax.measured_beta())
     state, _ = feed(tx, jnp.zeros(1), [(jnp.ones(1),) * 2, (-jnp.ones(1),) * 2])
     assert float(mu2_optax.noise_scale(state)) == np.inf
 
 
-def test_the_bound_stops_later_and_at_a_smaller_gradient():
+def test_gradient_norm_bound_stops_at_a_smaller_gradient():
     """The mean of 16 vmapped runs: ‖d‖ alone stops too early as often as not."""
     grad_fn = jax.grad(lambda x, z: 0.5 * jnp.sum((x - z) ** 2))
     tx = mu2_optax.mu2_sgd(0.05, MEASURED)
@@ -302,13 +302,13 @@ def test_the_bound_stops_later_and_at_a_smaller_gradient():
     assert np.mean(bound[1]) < np.mean(plain[1])
 
 
-def test_the_bound_is_not_known_after_one_step():
+def test_gradient_norm_bound_is_unknown_after_one_step():
     tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
     state, _ = feed(tx, jnp.zeros(2), [(jnp.zeros(2), jnp.zeros(2))])
     assert float(stopping.gradient_norm_bound(state)) > 1e30
 
 
-def test_the_bar_of_the_denoised_training_loss_is_its_error():
+def test_corrected_estimate_of_the_loss_has_a_true_bar():
     loss = lambda x, z: jnp.mean((x - z) ** 2)  # its mean over z is x² + 1
     tracked = estimates.corrected_estimate(loss, mu2_optax.measured_beta())
     trajectory = 1 / jnp.arange(1.0, 1001.0)
@@ -327,7 +327,7 @@ def test_the_bar_of_the_denoised_training_loss_is_its_error():
     assert 0.3 < float(jnp.mean(bars) / jnp.mean(errors)) < 3  # the bar, seeds averaged
 
 
-def test_rates_in_one_vmapped_sweep_give_what_they_give_alone():
+def test_measured_beta_in_a_vmapped_sweep_is_that_of_one_run():
     zs = jnp.array(samples(50), jnp.float32)
 
     def train(learning_rate, key):
@@ -341,7 +341,7 @@ def test_rates_in_one_vmapped_sweep_give_what_they_give_alone():
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-21, 1e21, 1e30])
-def test_the_scale_of_the_gradients_changes_nothing(scale):
+def test_measured_beta_ignores_the_scale_of_gradients(scale):
     """Their squares are no floats in float32; β is a ratio."""
     zs = jax.random.normal(jax.random.key(0), (60, 8))
     beta = mu2_optax.measured_beta()
@@ -362,7 +362,7 @@ def test_the_scale_of_the_gradients_changes_nothing(scale):
         np.testing.assert_allclose(found[1:], expected[1:], rtol=1e-4)
 
 
-def test_a_run_without_noise_has_a_derivative():
+def test_measured_beta_without_noise_has_a_derivative():
     """The roots of the errors are those of zero there."""
 
     @jax.jit

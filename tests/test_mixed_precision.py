@@ -38,14 +38,14 @@ def last_losses(dtype, tx):
 
 
 @pytest.mark.slow
-def test_bfloat16_params_with_the_default_state_train_as_well_as_float32():
+def test_mixed_precision_bfloat16_trains_as_well_as_float32():
     tx = mu2_optax.mu2_sgd(0.5, mu2_optax.linear_momentum())
     full, half = (last_losses(dtype, tx) for dtype in (jnp.float32, jnp.bfloat16))
     assert full.mean() < 0.8 * np.log(CLASSES)
     assert half.mean() < full.mean() + full.std(ddof=1)  # within the spread over seeds
 
 
-def test_nnx_keeps_bfloat16_params_and_a_float32_state():
+def test_mixed_precision_in_nnx_keeps_dtypes():
     model = nnx_model()
     narrow = jax.tree.map(lambda p: p.astype(jnp.bfloat16), nnx.state(model, nnx.Param))
     nnx.update(model, narrow)
@@ -68,9 +68,7 @@ def test_nnx_keeps_bfloat16_params_and_a_float32_state():
     ],
     ids=["mu2_sgd", "mu2_extra_sgd", "mu2_adam"],
 )
-def test_the_memory_of_a_state_is_what_the_documentation_says(
-    make, in_float32, in_bfloat16, narrow
-):
+def test_mixed_precision_state_takes_the_documented_memory(make, in_float32, in_bfloat16, narrow):
     def bytes_per_parameter(param_dtype, state_dtype):
         state = make(state_dtype).init(jnp.zeros(1000, param_dtype))
         return sum(leaf.nbytes for leaf in jax.tree.leaves(state) if leaf.ndim) / 1000
@@ -87,7 +85,7 @@ def outside(params):
 
 @pytest.mark.parametrize("how", ["eager", "jit", "scan", "vmap"])
 @pytest.mark.parametrize("optimizer", [mu2_optax.mu2_sgd, mu2_optax.mu2_extra_sgd])
-def test_a_small_change_from_outside_in_every_step_is_kept(optimizer, how):
+def test_mixed_precision_keeps_small_changes_from_outside(optimizer, how):
     tx = optimizer(0.0, mu2_optax.fixed_momentum(gamma=0.0))
     steps = 20 if how == "eager" else 300
     start = jnp.array([1.0, -3.0, 0.7], jnp.bfloat16)
@@ -119,7 +117,7 @@ def test_a_small_change_from_outside_in_every_step_is_kept(optimizer, how):
 
 @pytest.mark.parametrize("narrow", ["bfloat16", "float16"])
 @pytest.mark.parametrize("how", ["eager", "jit", "jit of the update alone"])
-def test_undisturbed_params_are_the_rounded_average_of_full_precision(narrow, how):
+def test_anytime_in_bfloat16_is_the_rounded_average(narrow, how):
     """Against the average of the iterates in NumPy, in float32."""
     gamma, w, x = 0.02, np.float32([2.0, 3.1, 0.7]), np.float32([1.0, 1.0, 1.0])
     tx = mu2_optax.anytime(optax.sgd(1.0), gamma)
@@ -148,7 +146,7 @@ def test_undisturbed_params_are_the_rounded_average_of_full_precision(narrow, ho
         np.testing.assert_allclose(state.x, x, rtol=1e-5, atol=1e-6, err_msg=f"step {number}")
 
 
-def test_the_state_of_an_eager_step_survives_the_donation_of_the_params():
+def test_update_survives_the_donation_of_the_params():
     grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
     for tx in (mu2_optax.mu2_sgd(0.1), mu2_optax.mu2_extra_sgd(0.1), mu2_optax.storm(0.1, 0.5)):
         params = jnp.ones(3)
@@ -170,7 +168,7 @@ def test_the_state_of_an_eager_step_survives_the_donation_of_the_params():
     ],
     ids=["mu2_sgd", "mu2_extra_sgd", "lean"],
 )
-def test_small_float16_params_are_not_lost(tx):
+def test_mixed_precision_keeps_small_float16_params(tx):
     """A layer scale of 1e-6 is below the smallest normal float16, 6e-5, and is none the less."""
     params = jnp.array([1e-6, 3e-5, -2e-7, 1.0], jnp.float16)
     still = lambda params, batch: jnp.zeros_like(params)
@@ -186,7 +184,7 @@ def test_small_float16_params_are_not_lost(tx):
     np.testing.assert_array_equal(params[1:], jnp.array([3e-5, -2e-7, 1.0], jnp.float16))
 
 
-def test_rounding_is_that_of_numpy_down_to_the_smallest_float16():
+def test_rounded_is_that_of_numpy_down_to_the_smallest():
     rng = np.random.default_rng(0)
     x = (rng.normal(size=5000) * 10.0 ** rng.integers(-9, 5, 5000)).astype(np.float32)
     found = jax.jit(lambda x: trees.rounded(x, jnp.float16))(x)

@@ -36,7 +36,7 @@ def params_of(model):
     return nnx.to_pure_dict(nnx.state(model, nnx.Param))
 
 
-def test_the_train_step_of_flax_mnist_changes_in_two_lines():
+def test_nnx_train_step_of_flax_mnist_changes_in_two_lines():
     """BatchNorm, Dropout with generators from the call, nnx.Optimizer and metrics, as in Flax."""
     model = nnx_model(dropout=0.2)
     optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
@@ -60,7 +60,7 @@ def test_the_train_step_of_flax_mnist_changes_in_two_lines():
 
 
 @pytest.mark.parametrize("where", ["argument", "keyword", "model"])
-def test_evaluations_at_the_same_point_are_equal_under_dropout(where):
+def test_nnx_evaluations_at_one_point_share_dropout(where):
     model = nnx_model(dropout=0.5)
     rngs = nnx.Rngs(dropout=1)
     if where == "model":
@@ -87,7 +87,7 @@ def test_evaluations_at_the_same_point_are_equal_under_dropout(where):
     assert int(rngs.dropout.count[...]) == 2
 
 
-def test_shared_weights_and_generators_stay_shared():
+def test_nnx_shared_weights_and_generators_stay_shared():
     class Tied(nnx.Module):
         def __init__(self, rngs):
             self.inner = nnx.Linear(6, 6, rngs=rngs)
@@ -112,7 +112,7 @@ def test_shared_weights_and_generators_stay_shared():
     assert int(model.drops[0].rngs.count[...]) == 2
 
 
-def test_a_step_leaves_the_statistics_of_one_forward_at_params():
+def test_nnx_statistics_come_from_the_evaluation_at_params():
     model = nnx_model()
     optimizer = nnx.Optimizer(model, EXTRA, wrt=nnx.Param)
     for batch in batches(3):
@@ -122,7 +122,7 @@ def test_a_step_leaves_the_statistics_of_one_forward_at_params():
         assert_close(nnx.state(model, nnx.BatchStat), nnx.state(alone, nnx.BatchStat), 1e-6)
 
 
-def test_follows_linen_and_the_functions_written_by_hand():
+def test_nnx_follows_linen_and_functions_written_by_hand():
     tx = mu2_optax.mu2_sgd(0.5, mu2_optax.fixed_momentum(beta=0.7, gamma=0.2))
     model = nnx_model()
     optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
@@ -147,7 +147,7 @@ def test_follows_linen_and_the_functions_written_by_hand():
         assert_close(nnx.state(model, nnx.BatchStat), state.batch_stats, 1e-5)
 
 
-def test_a_step_with_model_and_optimizer_donated_is_traced_once():
+def test_nnx_donated_step_is_traced_once():
     traces = 0
 
     @functools.partial(nnx.jit, donate_argnums=(0, 1))
@@ -171,7 +171,7 @@ def test_a_step_with_model_and_optimizer_donated_is_traced_once():
     assert int(optimizer.step[...]) == 5
 
 
-def test_accumulation_over_four_microbatches_equals_the_big_batch():
+def test_nnx_accumulation_equals_the_big_batch():
     big, small = nnx_model(batch_norm=False), nnx_model(batch_norm=False)
     of_big, of_small = (nnx.Optimizer(model, EXTRA, wrt=nnx.Param) for model in (big, small))
 
@@ -190,7 +190,7 @@ def test_accumulation_over_four_microbatches_equals_the_big_batch():
         assert_close(params_of(small), params_of(big), 1e-6)
 
 
-def test_microbatches_advance_statistics_and_generators_in_turn():
+def test_nnx_microbatches_advance_statistics_one_by_one():
     model, alone = nnx_model(dropout=0.5), nnx_model(dropout=0.5)
     rngs, rngs_alone = nnx.Rngs(dropout=1), nnx.Rngs(dropout=1)
     (batch,) = batches(1)
@@ -215,7 +215,7 @@ def test_microbatches_advance_statistics_and_generators_in_turn():
 
 
 @pytest.mark.parametrize("filtered_gradients", [False, True])
-def test_a_filter_moves_a_subset_as_if_the_rest_were_constants(filtered_gradients):
+def test_nnx_filter_moves_a_subset_alone(filtered_gradients):
     dense = nnx.All(nnx.Param, nnx.PathContains("dense"))
     model = nnx_model()
     start = jax.tree.map(jnp.copy, params_of(model))
@@ -247,7 +247,7 @@ def test_a_filter_moves_a_subset_as_if_the_rest_were_constants(filtered_gradient
     assert_close(params_of(model)["conv"], start["conv"], 0.0)
 
 
-def test_gradients_of_fewer_variables_than_the_optimizer_moves_are_an_error():
+def test_nnx_gradients_of_fewer_variables_are_refused():
     model = nnx_model()
     optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
     argnums = nnx.DiffState(0, nnx.PathContains("dense"))
@@ -261,7 +261,7 @@ def test_gradients_of_fewer_variables_than_the_optimizer_moves_are_an_error():
         nnx.eval_shape(step, model, optimizer, *batches(1))
 
 
-def test_the_model_may_be_any_argument_beside_plain_ones():
+def test_nnx_model_may_be_any_argument():
     def loss_fn(scale, model, image, kind, label=None):
         assert kind == "cross entropy"
         return scale * cross_entropy(model(image), {"label": label})
@@ -290,7 +290,7 @@ class Sowing(nnx.Module):
 
 
 @pytest.mark.filterwarnings("ignore:.*Module.sow:DeprecationWarning")
-def test_what_is_sown_over_microbatches_is_an_error_that_says_how_to_return_it():
+def test_nnx_refuses_what_is_sown_over_microbatches():
     evaluate = mu2_nnx.value_and_grad(lambda model, x: model(x), accumulate=True)
     with pytest.raises(ValueError, match=r"`loss_fn` must leave .* `nnx.pop\(model"):
         evaluate(Sowing(), jnp.ones((4, 3)))
@@ -304,7 +304,7 @@ def test_what_is_sown_over_microbatches_is_an_error_that_says_how_to_return_it()
     np.testing.assert_array_equal(sown["activations"][0], jnp.arange(12.0).reshape(4, 3))
 
 
-def test_plain_optimizers_take_the_same_step():
+def test_nnx_step_serves_plain_optimizers():
     """SGD ignores ``again``, and does what it does in Flax's own step."""
     (batch,) = batches(1)
     ours, flax_own = nnx_model(), nnx_model()
@@ -320,7 +320,7 @@ def test_plain_optimizers_take_the_same_step():
     assert_close(params_of(ours), params_of(flax_own), 1e-6)
 
 
-def test_bad_arguments_are_refused():
+def test_nnx_value_and_grad_refuses_bad_arguments():
     with pytest.raises(TypeError, match=r"`argnums` must be .* got \(0, 1\)"):
         mu2_nnx.value_and_grad(loss_fn, argnums=(0, 1))
     with pytest.raises(TypeError, match="`loss_fn` must be a function"):
@@ -331,7 +331,7 @@ def forward(model, batch):
     return model(batch["image"])
 
 
-def test_recalibration_gives_the_mean_of_the_batch_statistics():
+def test_nnx_recalibrate_gives_the_mean_statistics():
     model = nnx_model()
     model.norm.mean[...] = model.norm.mean[...] + 1e6
     data = list(batches(4))
@@ -354,7 +354,7 @@ class Renamed(nnx.BatchNorm):
 
 
 @pytest.mark.parametrize("kind", [nnx.BatchNorm, Renamed])
-def test_recalibration_of_one_batch_norm_called_twice_is_the_mean_over_its_calls(kind):
+def test_nnx_recalibrate_is_the_mean_over_two_calls(kind):
     model = kind(2, rngs=nnx.Rngs(0))
     data = 1 + 2 * jax.random.normal(jax.random.key(0), (3, 64, 2))
     mu2_nnx.recalibrate(lambda norm, batch: norm(3 * norm(batch) + 5), model, data)
@@ -365,7 +365,7 @@ def test_recalibration_of_one_batch_norm_called_twice_is_the_mean_over_its_calls
     assert model.momentum == 0.99
 
 
-def test_recalibration_refuses_what_it_cannot_do():
+def test_nnx_recalibrate_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="got none; pass a list"):
         mu2_nnx.recalibrate(forward, nnx_model(), [])
     evaluating = lambda model, batch: model.norm(model.conv(batch["image"]), True)
@@ -399,7 +399,7 @@ def stepped(tx, steps, **options):
     ("tx", "part"),
     [(mu2_optax.mu2_sgd(0.5), 1), (EXTRA, lambda batch, rngs: (dict(batch), rngs))],
 )
-def test_the_whole_batch_as_its_part_sees_the_same_masks_and_statistics(tx, part):
+def test_nnx_part_of_everything_is_the_whole_step(tx, part):
     plain = stepped(tx, 3)
     # Float32: g - (g - g̃) in the place of g̃.
     jax.tree.map(
@@ -407,7 +407,7 @@ def test_the_whole_batch_as_its_part_sees_the_same_masks_and_statistics(tx, part
     )
 
 
-def test_a_part_is_evaluated_with_the_statistics_and_masks_of_its_own_forward():
+def test_nnx_part_is_evaluated_with_its_own_forward():
     """Each evaluation of S, at params and elsewhere, is Flax's own gradient on S."""
     (batch,) = batches(1)
     few = jax.tree.map(lambda a: np.asarray(a)[:4], batch)
@@ -438,7 +438,7 @@ def test_a_part_is_evaluated_with_the_statistics_and_masks_of_its_own_forward():
         assert_close(nnx.to_pure_dict(nnx.State(found)), nnx.to_pure_dict(of_part), atol=1e-6)
 
 
-def test_a_part_serves_an_optimizer_that_moves_some_of_the_variables():
+def test_nnx_part_serves_an_optimizer_of_some_variables():
     class Two(nnx.Module):
         def __init__(self):
             self.body, self.head = (nnx.Linear(2, 2, rngs=nnx.Rngs(i)) for i in range(2))
@@ -460,7 +460,7 @@ def test_a_part_serves_an_optimizer_that_moves_some_of_the_variables():
 
 
 @pytest.mark.slow
-def test_accumulated_microbatches_of_a_part_are_evaluated_once():
+def test_nnx_part_of_microbatches_is_evaluated_once():
     lengths = []
 
     def counted(model, batch, rngs):
@@ -486,13 +486,13 @@ def test_accumulated_microbatches_of_a_part_are_evaluated_once():
     assert len(lengths) > before
 
 
-def test_a_function_of_the_arguments_returns_arguments():
+def test_nnx_part_by_a_function_must_return_arguments():
     (batch,) = batches(1)
     with pytest.raises(TypeError, match=r"must return the loss's other arguments"):
         mu2_nnx.value_and_grad(loss_fn, has_aux=True, part=lambda batch: batch)(nnx_model(), batch)
 
 
-def test_a_part_by_a_function_takes_data_by_position_and_by_name():
+def test_nnx_part_by_a_function_takes_data_by_name():
     def loss_fn(model, images, labels, scale=1.0):
         return scale * jnp.mean((model(images) - labels) ** 2)
 
@@ -514,7 +514,7 @@ def test_a_part_by_a_function_takes_data_by_position_and_by_name():
         assert again["grad_fn"].share == 0.25
 
 
-def test_a_step_without_the_adapter_is_told_of_this_one():
+def test_nnx_step_without_the_adapter_is_refused():
     model = nnx_model()
     optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.1), wrt=nnx.Param)
     grads = nnx.state(model, nnx.Param)
@@ -524,7 +524,7 @@ def test_a_step_without_the_adapter_is_told_of_this_one():
     assert "linen" not in str(error.value)
 
 
-def test_the_model_at_the_average_is_a_copy_and_is_recalibrated_there():
+def test_nnx_eval_model_is_a_copy_to_recalibrate():
     model = nnx_model()
     optimizer = nnx.Optimizer(model, mu2_optax.mu2_auto(), wrt=nnx.Param)
     step = nnx.jit(auto_step)
@@ -546,7 +546,7 @@ def test_the_model_at_the_average_is_a_copy_and_is_recalibrated_there():
     assert_close(nnx.as_pure(nnx.state(model)), before, 0.0)  # of the original nothing has changed
 
 
-def test_the_model_at_the_average_under_jit_and_where_a_part_is_trained():
+def test_nnx_eval_model_works_under_jit_and_for_a_part():
     model = nnx_model()
     head = nnx.All(nnx.Param, nnx.PathContains("dense"))
     tx = optax.chain(optax.clip_by_global_norm(1.0), mu2_optax.mu2_auto())
@@ -568,7 +568,7 @@ def test_the_model_at_the_average_under_jit_and_where_a_part_is_trained():
     assert not np.allclose(average.dense.kernel[...], model.dense.kernel[...], atol=1e-5)
 
 
-def test_a_model_without_an_average_says_so():
+def test_nnx_eval_model_refuses_a_state_without_an_average():
     model = nnx_model()
     optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
     with pytest.raises(ValueError, match="exactly one average of the params, got 0"):

@@ -110,7 +110,7 @@ IN_FLOAT32 = [
     ("algorithm", "preset", "weighted", "projected", "dtype", "tolerance"),
     IN_FLOAT64 + IN_FLOAT32,
 )
-def test_each_optimizer_follows_its_oracle(
+def test_oracle_is_followed_by_each_optimizer(
     algorithm, preset, weighted, projected, dtype, tolerance
 ):
     expected, eta = oracle(algorithm, preset, weighted, projected)
@@ -124,7 +124,7 @@ def test_each_optimizer_follows_its_oracle(
         np.testing.assert_allclose(join(points), expected, rtol=0, atol=tolerance)
 
 
-def test_the_oracle_runs_move_and_reach_the_boundary():
+def test_oracle_runs_move_and_reach_the_boundary():
     """Otherwise agreeing with them would prove nothing."""
     free, _ = oracle("mu2_sgd", "linear, offset 0", False, False)
     inside, _ = oracle("mu2_sgd", "linear, offset 0", False, True)
@@ -147,9 +147,7 @@ def auto_oracle(projected, decay, factor):
 @pytest.mark.parametrize("factor", [1.0, 30.0])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("projected", [False, True])
-def test_the_optimizer_with_nothing_to_choose_follows_its_oracle(
-    projected, decay, factor, dtype, tolerance
-):
+def test_mu2_auto_follows_its_oracle(projected, decay, factor, dtype, tolerance):
     xs, ys, rates = auto_oracle(projected, decay, factor)
     projection = mu2_optax.onto_l2_ball(RADIUS) if projected else None
     with full_precision(dtype):
@@ -164,7 +162,7 @@ def test_the_optimizer_with_nothing_to_choose_follows_its_oracle(
         np.testing.assert_allclose(mu2_optax.found_rate(state), rates[-1], rtol=10 * tolerance)
 
 
-def test_the_rate_of_the_oracle_runs_moves_and_the_points_are_not_the_averages():
+def test_oracle_of_mu2_auto_moves_its_rate():
     for projected, decay in itertools.product([False, True], [0.0, 0.1]):
         xs, ys, rates = auto_oracle(projected, decay, 1.0)
         assert max(rates) > 2 * rates[0]

@@ -78,7 +78,7 @@ def oracle(algorithm, preset, projected):
 )
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_each_optimizer_follows_its_oracle(algorithm, preset, projected, dtype, tolerance):
+def test_part_oracle_is_followed_by_each_optimizer(algorithm, preset, projected, dtype, tolerance):
     expected = oracle(algorithm, preset, projected)
     make, _ = ALGORITHMS[algorithm]
     part = 2 * SHARE if "hint" in algorithm else SHARE  # half of it is the hint's
@@ -94,7 +94,7 @@ def test_each_optimizer_follows_its_oracle(algorithm, preset, projected, dtype, 
         np.testing.assert_allclose(join(points), expected, rtol=0, atol=tolerance)
 
 
-def test_a_part_makes_another_run():
+def test_part_oracle_differs_from_that_of_the_whole():
     """Otherwise agreeing with the oracle would prove nothing."""
     whole = reference.mu2_sgd(
         numpy_mean_grad, X1, BATCHES, 0.5, PRESETS["linear"][1], lambda x: x, False
@@ -139,7 +139,7 @@ def assert_close(a, b, **tolerance):
 
 
 @every_optimizer
-def test_the_whole_batch_as_its_part_is_the_plain_correction(tx):
+def test_part_of_everything_is_the_plain_correction(tx):
     plain = two_steps(tx)
     assert_close(two_steps(tx, 1), plain, rtol=0)
     # A function that returns the batch: the same, up to the rounding of float32.
@@ -147,13 +147,13 @@ def test_the_whole_batch_as_its_part_is_the_plain_correction(tx):
 
 
 @every_optimizer
-def test_a_share_and_a_function_that_takes_it_are_the_same(tx):
+def test_part_by_share_is_part_by_function(tx):
     by_share = two_steps(tx, SHARE)
     assert_close(by_share, two_steps(tx, first), rtol=1e-5, atol=1e-6)  # sums in another order
     assert np.any(join(by_share[0]) != join(two_steps(tx)[0]))
 
 
-def test_the_estimate_is_unbiased():
+def test_part_gives_an_unbiased_estimate():
     """Over the disjoint parts of a batch, the mean of d is the d of the whole batch."""
     tx = m.corrected_momentum(0.3)
     _, state = tx.update(mean_grad(PARAMS, Z1), tx.init(PARAMS), PARAMS, prev_grads=PARAMS)
@@ -187,14 +187,14 @@ def counted(lengths):
         (m.mu2_extra_sgd(0.1, hint=1 / 2), SHARE, 1 + 2 * SHARE),
     ],
 )
-def test_a_step_costs_as_many_gradients_as_it_says(tx, part, gradients):
+def test_part_costs_the_stated_number_of_gradients(tx, part, gradients):
     lengths = []
     two_steps(tx, part, counted(lengths))
     assert sum(lengths) == 2 * SIZE * gradients
 
 
 @pytest.mark.parametrize("has_aux", [False, True])
-def test_a_loss_with_auxiliary_data_is_evaluated_whole(has_aux):
+def test_part_of_a_loss_with_aux_is_evaluated_whole(has_aux):
     lengths = []
 
     def of_mean(params, z):
@@ -217,7 +217,7 @@ def test_a_loss_with_auxiliary_data_is_evaluated_whole(has_aux):
 
 
 @pytest.mark.parametrize(("hint", "part"), [(SHARE, None), (1 / 2, 2 * SHARE)])
-def test_the_estimate_takes_no_sample_of_the_hint(hint, part):
+def test_part_takes_no_sample_of_the_hint(hint, part):
     tx = m.mu2_extra_sgd(0.1, hint=hint)
     points = []
 
@@ -235,7 +235,7 @@ def test_the_estimate_takes_no_sample_of_the_hint(hint, part):
     assert not own & estimate
 
 
-def test_keys_belong_to_every_sample_and_ragged_batches_need_a_function():
+def test_part_by_share_refuses_ragged_batches():
     def noisy(params, batch):
         scale = jax.random.uniform(batch["key"])
         return jax.tree.map(lambda g: scale * g, mean_grad(params, batch["z"]))
@@ -251,7 +251,7 @@ def test_keys_belong_to_every_sample_and_ragged_batches_need_a_function():
 
 
 @pytest.mark.parametrize("part", [0, -0.5, 1.5, float("nan")])
-def test_a_share_lies_between_zero_and_one(part):
+def test_part_must_lie_between_zero_and_one(part):
     for make in (m.grad_in_parts, lambda loss, part: m.value_and_grad(loss, part=part)):
         with pytest.raises(ValueError, match=r"`part` must lie in \(0, 1\], got"):
             make(mean_grad, part)
@@ -259,7 +259,7 @@ def test_a_share_lies_between_zero_and_one(part):
         m.mu2_extra_sgd(0.1, hint=part)
 
 
-def test_a_part_is_a_static_number_or_a_function():
+def test_part_must_be_a_static_number_or_a_function():
     with pytest.raises(TypeError, match=r"share of the batch such as 1/8, or a function .*'half'"):
         m.grad_in_parts(mean_grad, "half")
     with pytest.raises(TypeError, match=r"`part` must be a Python number .*static_args=\(.part."):
@@ -268,25 +268,25 @@ def test_a_part_is_a_static_number_or_a_function():
         m.mu2_extra_sgd(0.1, hint=first)
 
 
-def test_a_part_has_a_sample_and_so_has_what_a_hint_leaves():
+def test_part_must_have_a_sample():
     with pytest.raises(ValueError, match=r"at least one sample, got 0\.05 of a batch of 8; take a"):
         two_steps(m.mu2_sgd(0.1), 0.05)
     with pytest.raises(ValueError, match=r"`hint` must leave at least one sample for the estimate"):
         two_steps(m.mu2_extra_sgd(0.1, hint=0.99))
 
 
-def test_a_batch_without_samples_has_no_share():
+def test_part_of_a_batch_without_samples_is_refused():
     with pytest.raises(ValueError, match=r"got arrays of shapes \[\]; pass a function"):
         m.grad_in_parts(lambda p, z: p, SHARE)(PARAMS, ())
 
 
 @pytest.mark.parametrize("tx", [m.mu2_sgd(0.1), m.mu2_extra_sgd(0.1, hint=0.5)])
-def test_a_missing_batch_is_said_as_ever(tx):
+def test_part_needs_a_batch(tx):
     with pytest.raises(ValueError, match=r"`batch` was not given: call"):
         tx.update(PARAMS, tx.init(PARAMS), PARAMS, grad_fn=mean_grad)
 
 
-def test_multi_steps_adds_up_the_parts_of_its_small_batches():
+def test_part_of_small_batches_is_added_up_over_calls():
     """Two calls of four samples with one of each, against one of eight and the same two."""
     small = m.accumulate_gradients(EVERY["mu2_sgd"], 2)
     params, _ = two_steps(small, SHARE, batches=(Z1[:4], Z1[4:], Z2[:4], Z2[4:]))
@@ -294,7 +294,7 @@ def test_multi_steps_adds_up_the_parts_of_its_small_batches():
     assert_close(params, at_once, rtol=1e-5, atol=1e-6)
 
 
-def test_accumulated_microbatches_are_the_natural_parts():
+def test_part_of_microbatches_is_some_of_them():
     accumulated = m.accumulate(mean_grad)
     lengths = []
     gradient = lambda params, z: (lengths.append(len(z)), accumulated(params, z))[1]
@@ -305,7 +305,7 @@ def test_accumulated_microbatches_are_the_natural_parts():
 
 
 @pytest.mark.parametrize("name", ["mu2_sgd", "mu2_sgd measured"])
-def test_frozen_leaves_stay_with_a_part(name):
+def test_part_leaves_held_leaves_alone(name):
     def only_rest(params, z):
         return mean_grad({"matrix": PARAMS["matrix"], "rest": params["rest"]}, z)
 
@@ -326,7 +326,7 @@ def test_frozen_leaves_stay_with_a_part(name):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_narrow_gradients_are_added_up_in_float32(dtype):
+def test_part_adds_narrow_gradients_in_float32(dtype):
     """ξ(B) - ξ(S) must not be rounded: with S = B it is zero, and d is the plain one."""
     params = jax.tree.map(lambda p: p.astype(dtype), PARAMS)
     batches = jnp.array(BATCHES, dtype)
@@ -339,7 +339,7 @@ def test_narrow_gradients_are_added_up_in_float32(dtype):
 
 
 @pytest.mark.slow
-def test_the_error_bar_knows_that_the_change_comes_from_a_part():
+def test_part_is_known_to_the_error_bar():
     """On quadratics whose samples differ in curvature and minimum, against the exact gradient."""
     dim, size, seeds, steps = 50, 16, 24, 300
 
@@ -379,7 +379,7 @@ def test_the_error_bar_knows_that_the_change_comes_from_a_part():
     assert true < expected / 20
 
 
-def test_each_device_takes_a_part_of_its_own_share():
+def test_part_is_taken_by_each_device_of_its_own_share():
     """Eight devices with two samples each and one of them in the part, against every other one."""
     mesh = jax.make_mesh((8,), ("all",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec

@@ -13,14 +13,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_the_version_is_the_same_everywhere():
+def test_project_version_is_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text()
     assert re.search(r"^version: (.*)$", citation, re.MULTILINE)[1] == PROJECT["version"]
     assert mu2_optax.__version__ == PROJECT["version"]
     assert f"\n## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_citation_is_the_paper_of_the_readme():
+def test_project_citation_is_the_paper_of_the_readme():
     citation = (ROOT / "CITATION.cff").read_text()
     title = re.search(r"title     = \{(.*)\}", (ROOT / "README.md").read_text())[1]
     assert title in citation
@@ -31,28 +31,28 @@ def test_the_citation_is_the_paper_of_the_readme():
 PARTS = {path.name for path in (ROOT / ".ci").iterdir()} - {"run", "environment", "once_more"}
 
 
-def test_ci_runs_every_part_that_there_is():
+def test_project_ci_runs_every_part():
     run = (ROOT / ".ci" / "run").read_text()
     rows = re.findall(r"^(?:WORKERS=1 )?parts ([a-z ]+)", run, re.MULTILINE)
     named = sorted(" ".join(rows).split())
     assert named == sorted(PARTS - {"nightly"} | {"environment"})  # it needs an index of its own
 
 
-def test_the_workflow_runs_every_part_that_there_is():
+def test_project_workflow_runs_every_part():
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
     (listed,) = re.findall(r"^ +part: \[(.*)\]$", workflow, re.MULTILINE)
     named = {*listed.split(", "), *re.findall(r"^ +- \{ part: (\w+),", workflow, re.MULTILINE)}
     assert named == PARTS
 
 
-def test_what_is_checked_before_a_commit_is_what_ci_lints():
+def test_project_pre_commit_checks_what_ci_lints():
     commands = re.findall(r"^\.venv/bin/(.*)$", (ROOT / ".ci" / "lint").read_text(), re.MULTILINE)
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
     entries = re.findall(r"^ +entry: \.venv/bin/(.*)$", hooks, re.MULTILINE)
     assert [entry.removesuffix(" --force-exclude") for entry in entries] == commands
 
 
-def test_the_sdist_would_hold_whatever_is_tracked():
+def test_project_sdist_holds_whatever_is_tracked():
     """A file outside of the listed folders would be missed; .ci/packages compares every name."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout")  # an unpacked sdist has no list of what is tracked

@@ -88,7 +88,7 @@ def test_mu2_extra_sgd_follows_algorithm_2_on_any_tree(problem, radius):
     offset=st.integers(-1, 5),
     power=st.floats(0, 4),
 )
-def test_gamma_is_the_share_of_alpha_in_its_sum(t, offset, power):
+def test_momenta_gamma_is_the_share_of_alpha_in_its_sum(t, offset, power):
     with x64():
         for momentum in [
             mu2_optax.linear_momentum(offset),

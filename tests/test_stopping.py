@@ -55,7 +55,7 @@ def test_run_until_equals_a_python_loop():
     np.testing.assert_allclose(result.norm, estimate_norm(state), rtol=1e-4)
 
 
-def test_fires_where_the_gradient_is_small_and_never_on_plain_gradients():
+def test_run_until_fires_at_small_d_and_never_on_plain_gradients():
     tolerance, seeds, max_steps, dim = 0.2, 8, 1500, 4
     params = jnp.full(dim, 1.0)
 
@@ -99,7 +99,7 @@ def test_fires_where_the_gradient_is_small_and_never_on_plain_gradients():
     ],
     ids=["mu2_sgd", "mu2_extra_sgd", "storm", "guarded", "chain", "injected"],
 )
-def test_finds_the_estimate_in_any_state(tx):
+def test_estimate_norm_finds_d_in_any_state(tx):
     params = {"d": jnp.ones(3), "x": jnp.ones(())}  # names that also are fields of states
     grad_fn = jax.grad(lambda p, z: jnp.sum(p["d"] ** 2) * z + p["x"] ** 2)
     grads = grad_fn(params, 1.0)
@@ -111,7 +111,7 @@ def test_finds_the_estimate_in_any_state(tx):
     assert float(estimate_norm(state)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_stacked_batches_and_functions_agree():
+def test_run_until_takes_stacked_batches_and_functions():
     tx, params = mu2(), jnp.ones(4)
     draw = normals(jax.random.key(1))
     stacked = jax.vmap(draw)(jnp.arange(100))
@@ -126,7 +126,7 @@ def test_stacked_batches_and_functions_agree():
     assert int(by_array.steps) == 100
 
 
-def test_patience_counts_steps_in_a_row():
+def test_run_until_patience_counts_steps_in_a_row():
     norms = jnp.array([0.1, 5.0, 0.1, 0.1, 9.0, 0.1, 0.1, 0.1, 0.1])
 
     def step(params, state, batch):
@@ -148,7 +148,7 @@ def test_patience_counts_steps_in_a_row():
         assert [rule(n) for n in norms].index(True) + 1 == steps
 
 
-def test_a_norm_that_is_not_finite_ends_the_run():
+def test_run_until_ends_at_a_norm_that_is_not_finite():
     norms = jnp.array([3.0, 2.0, jnp.nan, 0.1, 0.1])
 
     def step(params, state, batch):
@@ -163,7 +163,7 @@ def test_a_norm_that_is_not_finite_ends_the_run():
     assert rule.reason is StopReason.NONFINITE
 
 
-def test_traces_the_step_once_and_takes_traced_limits():
+def test_run_until_traces_once_and_takes_traced_limits():
     tx, params, traces = mu2(), jnp.ones(4), []
 
     def step(params, state, batch):
@@ -189,7 +189,7 @@ def test_traces_the_step_once_and_takes_traced_limits():
     assert first <= 2
 
 
-def test_traced_limits_end_with_the_stacked_batches():
+def test_run_until_traced_limits_end_with_the_batches():
     batches = jnp.arange(5.0)
     step = lambda params, state, batch: (params + batch, state + 1.0)
 
@@ -206,7 +206,7 @@ def test_traced_limits_end_with_the_stacked_batches():
 
 
 @pytest.mark.parametrize("kind", [int, np.int64, np.int32, jnp.int32, np.uint8])
-def test_the_number_of_steps_may_be_any_integer(kind):
+def test_run_until_takes_any_integer_for_max_steps(kind):
     batches = jnp.arange(5.0)
 
     def run(max_steps):
@@ -222,7 +222,7 @@ def test_the_number_of_steps_may_be_any_integer(kind):
         run(kind(0))
 
 
-def test_bad_arguments_say_what_is_wrong():
+def test_run_until_refuses_bad_arguments():
     tx, params = mu2(), jnp.ones(4)
     step, state, batches = make_step(tx), tx.init(params), jnp.ones((20, 4))
 
@@ -252,7 +252,7 @@ def test_bad_arguments_say_what_is_wrong():
 
 
 @pytest.mark.parametrize("how", ["accumulate_gradients", "reject_nonfinite"])
-def test_nothing_stops_before_there_is_an_estimate(how):
+def test_run_until_does_not_stop_before_there_is_an_estimate(how):
     """d is zero until the first step; that is no small gradient."""
     grad_fn = jax.grad(lambda x, z: jnp.sum((x - z) ** 2))
     if how == "accumulate_gradients":
@@ -274,7 +274,7 @@ def test_nothing_stops_before_there_is_an_estimate(how):
     assert not stopping.NormBelow(0.1, patience=1)(tx.init(params))
 
 
-def test_a_step_that_returns_the_loss_too_says_so():
+def test_run_until_refuses_a_step_that_returns_the_loss():
     tx = mu2_optax.mu2_sgd(0.1)
     step = lambda params, state, batch: (params, state, 0.0)
     with pytest.raises(ValueError, match=r"`step` must return \(params, state\), got 3 values"):
@@ -284,7 +284,7 @@ def test_a_step_that_returns_the_loss_too_says_so():
 
 
 @pytest.mark.parametrize("scale", [1e-25, 1e25])
-def test_norms_whose_squares_are_no_floats(scale):
+def test_estimate_norm_takes_any_float32(scale):
     tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
     params = jnp.zeros(2)
     state = tx.init(params)

@@ -55,7 +55,7 @@ def test_strict_dtype_promotion_changes_nothing(name, dtype):
     np.testing.assert_array_equal(found.astype(float), expected.astype(float))
 
 
-def test_a_cloned_key_in_the_batch_passes_the_check_of_key_reuse():
+def test_strict_key_reuse_passes_a_cloned_key():
     def loss(x, batch, once_more):
         key = jax.random.clone(batch) if once_more else batch
         return jnp.sum(x**2 * jax.random.bernoulli(key, 0.5, x.shape))
@@ -78,7 +78,7 @@ def test_a_cloned_key_in_the_batch_passes_the_check_of_key_reuse():
             run(once_more=False)
 
 
-def test_what_is_no_hyperparameter_says_so_under_inject_hyperparams():
+def test_inject_hyperparams_names_what_must_be_static():
     params = jnp.ones(3)
     with pytest.raises(TypeError, match=r'`state_dtype` must be a dtype .*static_args=\("state'):
         optax.inject_hyperparams(m.mu2_sgd)(0.1, state_dtype=jnp.float32).init(params)
@@ -94,7 +94,7 @@ def test_what_is_no_hyperparameter_says_so_under_inject_hyperparams():
     )
 
 
-def test_a_schedule_added_to_a_restored_run_is_a_clear_error():
+def test_update_refuses_a_state_without_a_schedule():
     params = jnp.ones(3)
     state = m.mu2_sgd(0.1).init(params)
     tx = m.mu2_sgd(optax.linear_schedule(0.1, 0.0, 100))
@@ -102,7 +102,7 @@ def test_a_schedule_added_to_a_restored_run_is_a_clear_error():
         tx.update(params, state, params, prev_grads=params)
 
 
-def test_the_train_state_of_flax_names_the_one_that_passes_the_gradient_on():
+def test_linen_train_state_is_named_by_the_one_of_flax():
     class Forwarding(train_state.TrainState):
         """Flax's own would refuse these fields; a subclass that has them keeps them to itself."""
 

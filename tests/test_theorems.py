@@ -35,7 +35,7 @@ def windows(errors):
         ("mu2_frank_wolfe", SQUARES),
     ],
 )
-def test_the_error_times_t_is_bounded(name, problem):
+def test_theorem_error_times_t_is_bounded(name, problem):
     rate = measured_runs.rate(problem, name, STEPS)
     errors = measured_runs.errors(problem, name, rate, STEPS, SEEDS)
     early, late = windows(errors)
@@ -47,7 +47,7 @@ def test_the_error_times_t_is_bounded(name, problem):
     assert np.all(errors.mean(0) <= np.asarray(bound))  # the theorem, at every t
 
 
-def test_the_bound_holds_with_the_correction_on_an_eighth_of_the_batch():
+def test_theorem_error_bound_holds_for_a_part_of_the_batch():
     problem = known_problems.batched(SQUARES, 8)
     rate = 1e4 * measured_runs.rate(problem, "mu2_sgd", STEPS)  # where the changes count
     errors = measured_runs.errors(problem, "mu2_sgd_part_8", rate, STEPS, SEEDS)
@@ -62,13 +62,13 @@ def test_the_bound_holds_with_the_correction_on_an_eighth_of_the_batch():
 
 
 @pytest.mark.parametrize("name", ["sgd", "anytime"])
-def test_the_error_times_t_grows_like_t_for_plain_gradients(name):
+def test_theorem_error_of_plain_gradients_does_not_fall(name):
     rate = measured_runs.rate(SQUARES, name, STEPS)
     early, late = windows(measured_runs.errors(SQUARES, name, rate, STEPS, SEEDS))
     assert late > 8 * early
 
 
-def test_only_averaging_makes_the_error_independent_of_the_learning_rate():
+def test_theorem_error_ignores_the_rate_by_averaging_alone():
     # steps of 16/L: STORM's differences between its points do not shrink, mu2_sgd's do
     rate = 16 / SQUARES.smoothness
     early, late = windows(measured_runs.errors(SQUARES, "storm", rate, STEPS, SEEDS))
@@ -81,7 +81,7 @@ def test_only_averaging_makes_the_error_independent_of_the_learning_rate():
 
 
 @pytest.mark.slow
-def test_a_hint_of_its_own_removes_the_bias_of_extra_sgd():
+def test_theorem_mu2_extra_sgd_hint_removes_the_bias():
     problem = known_problems.batched(SQUARES, 8)
     rate = 10 * measured_runs.rate(problem, "mu2_extra_sgd", 2 * STEPS)
     run = lambda name: windows(measured_runs.errors(problem, name, rate, 2 * STEPS, SEEDS))
@@ -90,7 +90,7 @@ def test_a_hint_of_its_own_removes_the_bias_of_extra_sgd():
     assert run("mu2_extra_sgd")[1] > 2 * late
 
 
-def test_the_error_of_extra_sgd_stops_falling_where_samples_curve_differently():
+def test_theorem_mu2_extra_sgd_is_biased_by_curved_samples():
     # x_t of Algorithm 2 depends on z_t, so that its estimate is biased unless sigma_L = 0: at
     # 10 times the theorem's rate t E|error|^2 grows; with added noise alone it does not.
     rate = 10 * measured_runs.rate(SQUARES, "mu2_extra_sgd", STEPS)
@@ -129,7 +129,7 @@ def losses(problem, name, seeds):
         pytest.param("mu2_frank_wolfe", -1, marks=pytest.mark.slow),
     ],
 )
-def test_the_excess_loss_falls_at_the_proven_rate_with_and_without_noise(name, slope):
+def test_theorem_excess_loss_falls_at_the_proven_rate(name, slope):
     quiet = measured_runs.slope(LENGTHS, losses(QUIET, name, 1))
     assert quiet[0] == pytest.approx(slope, abs=0.1)
     fit, low, high = measured_runs.slope(LENGTHS, losses(HARD, name, 64), resamples=300)
@@ -146,7 +146,7 @@ def sweep(problem, name, steps):
 
 
 @pytest.mark.slow
-def test_one_rate_is_good_with_and_without_noise_but_not_for_sgd():
+def test_theorem_one_rate_is_good_with_and_without_noise():
     def cost(name):
         quiet, noisy = (sweep(problem, name, STEPS) for problem in (QUIET, HARD))
         return noisy[quiet.argmin()] / noisy.min()  # the noiseless best rate, used under noise
@@ -157,7 +157,7 @@ def test_one_rate_is_good_with_and_without_noise_but_not_for_sgd():
 
 
 @pytest.mark.slow
-def test_the_range_of_good_rates_grows_with_the_number_of_steps():
+def test_theorem_range_of_good_rates_grows_with_steps():
     def ratio(name, steps):
         return measured_runs.within_twice_best(MULTIPLES, sweep(HARD, name, steps))[2]
 
@@ -168,7 +168,7 @@ def test_the_range_of_good_rates_grows_with_the_number_of_steps():
     assert ratio("mu2_extra_sgd", 1024) > 100 * ratio("sgd", 1024)
 
 
-def test_the_high_probability_bound_holds_for_every_seed_and_step():
+def test_theorem_high_probability_bound_holds_for_every_seed():
     errors = measured_runs.errors(SQUARES, "mu2_sgd", 0.01, STEPS, SEEDS)
     bound = theory.high_probability_error_bound(
         t=jnp.arange(1, STEPS + 1),
@@ -183,7 +183,7 @@ def test_the_high_probability_bound_holds_for_every_seed_and_step():
 
 
 @pytest.mark.parametrize("problem", [SQUARES, LOGISTIC], ids=lambda p: p.name)
-def test_the_known_constants_agree_with_the_measured_ones(problem):
+def test_theorem_known_constants_are_the_measured_ones(problem):
     samples, key, x = jnp.arange(200), jax.random.key(0), jnp.full(problem.dim, 0.1)
     start = jnp.zeros(problem.dim)  # where every logistic sample curves most
     measured = theory.measure_sample_smoothness(problem.grad_fn, start, samples, key, iterations=5)

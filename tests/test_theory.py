@@ -31,7 +31,7 @@ def tree_hessians():
 PARAMS = {"c": jnp.zeros(()), "w": jnp.ones(6)}
 
 
-def test_learning_rates_are_those_of_the_theorems():
+def test_max_learning_rate_is_that_of_the_theorems():
     expected = {
         "mu2_sgd": 1 / (8 * 2 * 50),
         "mu2_extra_sgd": 1 / 4,
@@ -44,7 +44,7 @@ def test_learning_rates_are_those_of_the_theorems():
     assert float(traced) == pytest.approx(1 / 800)
 
 
-def test_each_learning_rate_moves_the_optimizer_it_is_for():
+def test_max_learning_rate_moves_its_optimizer():
     """On L/2 (x - 1)² from 0, in 1000 steps; the rate of mu2_sgd is for weighted steps alone."""
     L, T = 2.0, 1000
     gradient = lambda x, batch: L * (x - 1)
@@ -65,7 +65,7 @@ def test_each_learning_rate_moves_the_optimizer_it_is_for():
     assert end["not weighted"] < 0.15
 
 
-def test_batch_sizes_are_the_same_for_ints_arrays_and_tracers():
+def test_batch_size_takes_ints_arrays_and_tracers():
     steps = 1000
     exact = [math.ceil(steps / t) for t in range(1, steps + 1)]
     assert [theory.batch_size(t=t, steps=steps) for t in range(1, steps + 1)] == exact
@@ -76,7 +76,7 @@ def test_batch_sizes_are_the_same_for_ints_arrays_and_tracers():
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int64])
-def test_batch_sizes_are_exact_for_any_kind_of_integer(dtype):
+def test_batch_size_is_exact_for_any_integer(dtype):
     for t, steps in ((3, 10), (1, 120), (120, 120), (7, 98)):
         exact = math.ceil(steps / t)
         assert int(theory.batch_size(t=dtype(t), steps=dtype(steps))) == exact
@@ -87,13 +87,13 @@ def test_batch_sizes_are_exact_for_any_kind_of_integer(dtype):
 
 
 @pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16])
-def test_a_narrow_step_beside_a_large_number_of_steps_does_not_overflow(dtype):
+def test_batch_size_of_a_narrow_integer_does_not_overflow(dtype):
     assert int(theory.batch_size(t=dtype(3), steps=1000)) == 334
     assert int(jax.jit(lambda t: theory.batch_size(t=t, steps=1000))(dtype(3))) == 334
     assert int(theory.batch_size(t=1000, steps=dtype(3))) == 1
 
 
-def test_every_number_of_the_theory_is_passed_by_name():
+def test_theory_takes_numbers_by_name():
     for name in dir(theory):
         function = getattr(theory, name)
         if name.startswith("_") or not inspect.isfunction(function):
@@ -104,7 +104,7 @@ def test_every_number_of_the_theory_is_passed_by_name():
         assert by_place <= objects, name
 
 
-def test_bounds_are_the_last_lines_of_the_proofs():
+def test_theory_bounds_are_the_last_lines_of_the_proofs():
     eta, T, D, variance = 0.01, 100, 2.0, 9.0
     weights = sum(t + 1 for t in range(1, T + 1))  # alpha_{1:T}
     sgd = (D**2 / eta + 4 * D * 3 * T**1.5) / weights + 2 * eta * variance
@@ -144,7 +144,7 @@ def test_bounds_are_the_last_lines_of_the_proofs():
     assert float(high) == pytest.approx(exact, rel=1e-6)
 
 
-def test_the_error_recursion_gives_the_error_bound():
+def test_error_bound_follows_from_the_recursion():
     # E|a_t e_t|^2 = sum of the squares of the martingale's steps: at most 4 sigma^2 for the first,
     # because a_1 = 2 and d_1 = g_1, and sigma_tilde^2 for each of the others
     variance, own = 7.0, 7.0 / 2  # sigma_tilde^2 >= 2 sigma^2, the worst case
@@ -165,7 +165,7 @@ def grid_range(bound, top):
 @pytest.mark.parametrize(
     "method", ["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"]
 )
-def test_stability_range_solves_its_own_definition(method, variance, steps):
+def test_stable_rates_solve_their_definition(method, variance, steps):
     L, T, D, s, log = 2.0, steps, 1.5, math.sqrt(variance), 1 + math.log(steps)
     bound, top = {
         "mu2_sgd": (
@@ -192,7 +192,7 @@ def test_stability_range_solves_its_own_definition(method, variance, steps):
 @pytest.mark.parametrize(
     "method", ["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"]
 )
-def test_stable_rates_depend_on_the_ratio_of_noise_and_diameter_alone(method, diameter):
+def test_stable_rates_depend_on_noise_over_diameter_alone(method, diameter):
     known = {"smoothness": 2.0, "steps": 1000, "method": method}
     one = theory.stable_rates(diameter=1.0, variance=4.0, **known)
     far = theory.stable_rates(diameter=diameter, variance=4.0 * diameter**2, **known)
@@ -203,7 +203,7 @@ def test_stable_rates_depend_on_the_ratio_of_noise_and_diameter_alone(method, di
         assert 0 < found.low <= found.best <= found.high
 
 
-def test_bounds_of_large_sets_are_numbers():
+def test_excess_loss_bound_of_a_large_set_is_finite():
     for method in ("mu2_sgd", "mu2_extra_sgd", "uniform"):
         bound = theory.excess_loss_bound(
             learning_rate=1e-3, steps=10**5, diameter=1e18, variance=1.0, method=method
@@ -211,7 +211,7 @@ def test_bounds_of_large_sets_are_numbers():
         assert np.isfinite(bound), method
 
 
-def test_stability_ratio_grows_as_the_paper_says():
+def test_stable_rates_ratio_grows_as_the_paper_says():
     def ratio(method, steps):
         return float(
             theory.stable_rates(
@@ -225,7 +225,7 @@ def test_stability_ratio_grows_as_the_paper_says():
     assert ratio("sgd", 10**6) / ratio("sgd", 10**4) == pytest.approx(1, rel=0.1)
 
 
-def test_smoothness_is_the_largest_eigenvalue():
+def test_measure_smoothness_is_the_largest_eigenvalue():
     mean_grad = mu2_optax.accumulate(square_grad)
     exact = np.linalg.eigvalsh(tree_hessians().mean(0))[-1]
     found = theory.measure_smoothness(mean_grad, PARAMS, SQUARES, KEY, iterations=300)
@@ -236,7 +236,7 @@ def test_smoothness_is_the_largest_eigenvalue():
     assert float(found) == pytest.approx(exact, rel=1e-5)
 
 
-def test_smoothness_sees_negative_curvature_and_flat_losses():
+def test_measure_smoothness_takes_saddles_and_flat_losses():
     saddle = jax.grad(lambda x, z: 0.5 * (x[0] ** 2 - 3 * x[1] ** 2))
     assert float(theory.measure_smoothness(saddle, jnp.ones(2), 0, KEY)) == pytest.approx(
         3, rel=1e-5
@@ -246,7 +246,7 @@ def test_smoothness_sees_negative_curvature_and_flat_losses():
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-25, 1e-19, 1e19, 1e25, 1e30])
-def test_smoothness_of_any_size_is_measured(scale):
+def test_measure_smoothness_of_any_size(scale):
     curved = jax.grad(lambda x, z: scale * (0.5 * x["a"] ** 2 - 1.5 * jnp.sum(x["b"] ** 2)))
     params = {"a": jnp.zeros(()), "b": jnp.zeros(2)}
     found = theory.measure_smoothness(curved, params, 0, KEY)
@@ -256,14 +256,14 @@ def test_smoothness_of_any_size_is_measured(scale):
 
 
 @pytest.mark.parametrize("scale", [1e-18, 1e-12, 1e12, 1e18])
-def test_the_variance_of_the_smoothness_is_measured_as_far_as_float32_goes(scale):
+def test_measure_smoothness_variance_of_any_size(scale):
     grad_fn = jax.grad(lambda x, z: 0.5 * scale * jnp.sum(z * x**2))
     samples = jnp.array([1.0, 2.0, 3.0])
     found = theory.measure_smoothness_variance(grad_fn, jnp.ones(3), samples, KEY)
     assert float(found) == pytest.approx(scale**2, rel=1e-5)
 
 
-def test_noise_estimates_match_exact_sample_statistics():
+def test_measure_gradient_variance_is_that_of_the_samples():
     grads = np.stack(
         [np.concatenate([[r], r * a]) for a, r in zip(A, A @ np.ones(6) - B, strict=True)]
     )
@@ -279,7 +279,7 @@ def test_noise_estimates_match_exact_sample_statistics():
     assert float(found) == pytest.approx(0, abs=1e-5)  # rounding of Hessians of norm 1
 
 
-def test_the_noise_of_complex_and_mixed_params_is_a_real_number():
+def test_measure_gradient_variance_of_complex_params_is_real():
     loss = lambda x, z: 0.5 * jnp.abs(x["c"] - z) ** 2 + 0.5 * (x["r"] - jnp.real(z)) ** 2
     z = np.array([1 + 1j, 2, 3 - 2j], np.complex64)
     params = {"c": jnp.zeros((), jnp.complex64), "r": jnp.zeros(())}
@@ -288,7 +288,7 @@ def test_the_noise_of_complex_and_mixed_params_is_a_real_number():
     assert float(found) == pytest.approx(np.var(z, ddof=1) + np.var(z.real, ddof=1), rel=1e-5)
 
 
-def test_a_measured_rate_needs_no_tuning():
+def test_max_learning_rate_of_measured_smoothness_converges():
     # from the data alone to a rate: projected mu2_extra_sgd then converges on least squares
     L = theory.measure_sample_smoothness(square_grad, PARAMS, SQUARES, KEY)
     rate = theory.max_learning_rate(smoothness=L, steps=400, method="mu2_extra_sgd")
@@ -358,7 +358,7 @@ def test_run_dynamic_equals_a_python_loop_and_traces_once():
     np.testing.assert_allclose(run.params, x, atol=1e-5)
 
 
-def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
+def test_run_dynamic_error_is_small_from_the_start():
     # f(x; z) = |x - z|^2 / 2 with z ~ N(0, 1) in 4 dimensions: sigma^2 = 4, sigma_L = 0, and the
     # error of d is that of a weighted mean of all samples so far: E|e_t|^2 ~ 4/T at every t
     steps, seeds, dim = 64, 64, 4
@@ -393,7 +393,7 @@ def test_dynamic_batches_make_the_error_flat_and_small_from_the_start():
 
 
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit])
-def test_a_batch_of_no_samples_is_refused_also_in_jit(transform):
+def test_run_dynamic_refuses_a_batch_of_no_samples(transform):
     tx, draw = mu2_optax.mu2_sgd(0.1), lambda key: jax.random.normal(key, (2,))
     grad_fn = lambda x, z: x - z
 
@@ -456,7 +456,7 @@ VALID = {
 
 
 @pytest.mark.parametrize("function", VALID)
-def test_valid_arguments_are_accepted(function):
+def test_theory_accepts_valid_arguments(function):
     jax.eval_shape(lambda: function(**VALID[function]))
 
 
@@ -499,12 +499,12 @@ def test_valid_arguments_are_accepted(function):
         (theory.run_dynamic, "sample", KEY, "must be a function"),
     ],
 )
-def test_bad_arguments_say_what_is_wrong(function, argument, value, message):
+def test_theory_refuses_bad_arguments(function, argument, value, message):
     with pytest.raises((ValueError, TypeError), match=rf"`{argument}\b.*{message}"):
         function(**VALID[function] | {argument: value})
 
 
-def test_a_part_of_the_batch_divides_the_smoothness_variance():
+def test_effective_variance_grows_with_a_part_of_the_batch():
     variance = functools.partial(theory.effective_variance, gradient_variance=3.0, diameter=2.0)
     assert float(variance(smoothness_variance=0.5)) == 32 * 4 * 0.5 + 2 * 3
     assert float(variance(smoothness_variance=0.5, part=1 / 8)) == 8 * 32 * 4 * 0.5 + 2 * 3

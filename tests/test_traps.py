@@ -26,7 +26,7 @@ def with_decay(rate):
 # Changing the gradient
 
 
-def test_weight_decay_before_the_correction_is_amplified():
+def test_corrected_momentum_amplifies_weight_decay_before_it():
     """The trap itself: with β = 0.01 the decay that reaches d is about 1/β times too strong."""
     zero = lambda params, batch: jax.tree.map(jnp.zeros_like, params)
     tx = optax.chain(optax.add_decayed_weights(0.1), corrected_momentum(0.01))
@@ -38,7 +38,7 @@ def test_weight_decay_before_the_correction_is_amplified():
     np.testing.assert_allclose(join(d), 0.1 * X1 / 0.01, rtol=1e-3)
 
 
-def test_weight_decay_inside_grad_fn_is_exact():
+def test_mu2_sgd_weight_decay_inside_grad_fn_is_exact():
     """The right way: d then follows the gradient of the decayed loss."""
     same = jnp.broadcast_to(jnp.array(ZS[0]), (30, 6))
     decayed = with_decay(0.1)
@@ -46,7 +46,7 @@ def test_weight_decay_inside_grad_fn_is_exact():
     np.testing.assert_allclose(join(state.d), join(decayed(state.x, ZS[0])), atol=1e-6)
 
 
-def test_clipping_after_the_correction_leaves_the_recursion_intact():
+def test_corrected_momentum_ignores_clipping_after_it():
     def chain(clip):
         return optax.chain(corrected_momentum(0.1), clip, optax.sgd(0.0))
 
@@ -60,7 +60,7 @@ def test_clipping_after_the_correction_leaves_the_recursion_intact():
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_accumulation_equals_the_big_batch(name):
+def test_accumulate_equals_the_big_batch(name):
     tx = OPTIMIZERS[name]
     params = split(jnp.array(X1))
     big = jnp.array(samples(20 * 16).astype(np.float32)).reshape(20, 16, 6)
@@ -70,7 +70,7 @@ def test_accumulation_equals_the_big_batch(name):
     np.testing.assert_allclose(join(one), join(two), rtol=0, atol=1e-6)
 
 
-def test_multi_steps_is_wrong_where_accumulation_is_right():
+def test_accumulate_is_right_where_optax_multi_steps_is_wrong():
     """The trap itself: MultiSteps shows ``grad_fn`` the last microbatch alone."""
     params = split(jnp.array(X1))
     big = jnp.array(samples(20 * 16).astype(np.float32)).reshape(20, 16, 6)
@@ -80,7 +80,7 @@ def test_multi_steps_is_wrong_where_accumulation_is_right():
     assert np.abs(join(wrong)[-1] - join(right)[-1]).max() > 1e-2
 
 
-def test_accumulation_keeps_the_memory_of_one_microbatch():
+def test_accumulate_keeps_the_memory_of_one_microbatch():
     params = split(jnp.array(X1))
     jitted = jax.jit(accumulate(batch_grad))
 
@@ -91,13 +91,13 @@ def test_accumulation_keeps_the_memory_of_one_microbatch():
     assert temporary_bytes(64) < 1.5 * temporary_bytes(2)
 
 
-def test_the_mean_of_integers_is_no_integer():
+def test_accumulate_of_integers_is_no_integer():
     correct = mu2_optax.accumulate(lambda params, batch: jnp.sum(batch > 0))
     found = correct(None, jnp.array([[1.0, -1.0], [1.0, 1.0]]))
     assert float(found) == 1.5
 
 
-def test_accumulation_sums_in_float32():
+def test_accumulate_sums_in_float32():
     """300 gradients of 1 and a sum in bfloat16, which stands still at 256."""
     grad = lambda params, batch: batch.astype(jnp.bfloat16)
     total = accumulate(grad)(jnp.array(0.0, jnp.bfloat16), jnp.ones(300))
@@ -126,7 +126,7 @@ def poisoned(where, value):
     ("name", "call"),
     [("mu2_sgd", 0), ("mu2_sgd", 1), ("storm", 1)] + [("mu2_extra_sgd", call) for call in range(3)],
 )
-def test_a_nonfinite_gradient_at_any_point_is_rejected(name, call, value):
+def test_reject_nonfinite_rejects_at_any_point(name, call, value):
     """Calls 0, 1, 2 are the gradient at params, and those the optimizer asks for."""
     tx = reject_nonfinite(OPTIMIZERS[name])
     params = split(jnp.array(X1))
@@ -155,7 +155,7 @@ def test_a_nonfinite_gradient_at_any_point_is_rejected(name, call, value):
     np.testing.assert_allclose(join(params), join(clean)[-1], rtol=0, atol=1e-5)
 
 
-def test_a_run_that_has_diverged_shows_it_after_max_consecutive():
+def test_reject_nonfinite_gives_up_after_max_consecutive():
     tx = reject_nonfinite(optax.sgd(0.1), max_consecutive=3)
     params = jnp.array(1.0)
     state = tx.init(params)
@@ -168,7 +168,7 @@ def test_a_run_that_has_diverged_shows_it_after_max_consecutive():
     assert int(state.total) == 4
 
 
-def test_an_infinity_that_a_state_holds_on_purpose_is_no_reason_to_reject():
+def test_reject_nonfinite_allows_an_infinity_in_the_state():
     tx = reject_nonfinite(optax.contrib.reduce_on_plateau())  # its best value starts at infinity
     params = jnp.array(1.0)
     state = tx.init(params)
@@ -182,7 +182,7 @@ def test_an_infinity_that_a_state_holds_on_purpose_is_no_reason_to_reject():
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_mask_around_the_correction_is_refused(name):
+def test_masked_around_the_correction_is_refused(name):
     tx = optax.masked(OPTIMIZERS[name], {"matrix": True, "rest": [False]})
     params = split(jnp.array(X1))
     grads = grad_fn(params, ZS[0])
@@ -190,7 +190,7 @@ def test_a_mask_around_the_correction_is_refused(name):
         tx.update(grads, tx.init(params), params, grad_fn=grad_fn, batch=ZS[0])
 
 
-def test_a_mask_around_precomputed_gradients_trains_a_part_of_the_tree():
+def test_masked_around_prev_grads_trains_a_part():
     mask = {"matrix": True, "rest": [False]}
     masked = optax.masked(mu2_sgd(0.3), mask, mask_compatible_extra_args=True)
     frozen = lambda params, z: {**grad_fn(params, z), "rest": [jnp.zeros(())]}
@@ -205,7 +205,7 @@ def test_a_mask_around_precomputed_gradients_trains_a_part_of_the_tree():
     np.testing.assert_allclose(join(params), join(expected)[-1], rtol=0, atol=1e-6)
 
 
-def test_partition_after_the_correction_freezes_a_layer():
+def test_partition_after_the_correction_holds_a_layer():
     labels = {"matrix": "train", "rest": ["freeze"]}
     partition = optax.partition(
         {"train": mu2_optax.anytime(optax.sgd(0.3), 0.1), "freeze": optax.set_to_zero()}, labels
@@ -222,7 +222,7 @@ def test_partition_after_the_correction_freezes_a_layer():
     np.testing.assert_allclose(join(points)[:, :4], join(expected)[:, :4], rtol=0, atol=1e-6)
 
 
-def test_partition_inside_mu2_freezes_a_layer():
+def test_partition_inside_mu2_holds_a_layer():
     labels = {"matrix": "train", "rest": ["freeze"]}
     inner = optax.partition({"train": optax.sgd(0.3), "freeze": optax.set_to_zero()}, labels)
     points, _ = run(mu2_optax.mu2(inner), split(jnp.array(X1)), jnp.array(ZS))
@@ -233,7 +233,7 @@ def test_partition_inside_mu2_freezes_a_layer():
 # Wrappers that drop extra args, and jit
 
 
-def test_bind_makes_lookahead_work():
+def test_with_extra_args_makes_lookahead_work():
     tx = OPTIMIZERS["mu2_sgd"]
     params = split(jnp.array(X1))
 
@@ -253,7 +253,7 @@ def test_bind_makes_lookahead_work():
     np.testing.assert_allclose(join(look.slow), join(plain)[-1], rtol=0, atol=1e-6)
 
 
-def test_a_projection_is_no_schedule_to_inject_hyperparams_if_it_is_static():
+def test_inject_hyperparams_takes_a_static_projection():
     make = optax.inject_hyperparams(mu2_sgd, static_args="projection")
     injected = make(learning_rate=0.3, projection=mu2_optax.onto_l2_ball(0.65))
     params = split(jnp.array(X1))
@@ -282,7 +282,7 @@ def test_momenta_can_be_swept_under_vmap():
 # Precision
 
 
-def test_a_small_beta_survives_hyperparameters_injected_in_bfloat16():
+def test_corrected_momentum_keeps_a_beta_injected_in_bfloat16():
     """``inject_hyperparams`` casts β = 0.001 to bfloat16, where 1 - β would be 1."""
     factory = optax.inject_hyperparams(lambda beta: corrected_momentum(beta))
     params = jnp.ones(3, jnp.bfloat16)
@@ -297,7 +297,7 @@ def test_a_small_beta_survives_hyperparameters_injected_in_bfloat16():
     np.testing.assert_allclose(state.inner_state.d, 0.999**100, rtol=1e-3)
 
 
-def test_the_recursion_of_d_needs_the_float32_state():
+def test_corrected_momentum_needs_a_float32_state():
     """The gradients and the points are the same; only the dtype that d is kept in differs."""
     zs = jnp.array(samples(200, seed=5).astype(np.float32))
 
@@ -315,7 +315,7 @@ def test_the_recursion_of_d_needs_the_float32_state():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_the_point_of_the_correction_is_exact(dtype):
+def test_mu2_sgd_keeps_the_last_point_exactly(dtype):
     """``state.x`` is the previous params to the last bit, even in a narrower state."""
     tx = mu2_sgd(0.3, state_dtype=jnp.bfloat16)
     params = split(jnp.array(X1, dtype))
@@ -326,7 +326,7 @@ def test_the_point_of_the_correction_is_exact(dtype):
     np.testing.assert_array_equal(join(state.x), join(params))
 
 
-def test_a_double_precision_state_leaves_params_in_single_precision():
+def test_state_dtype_float64_leaves_params_in_float32():
     with x64():
         tx = mu2_sgd(0.3, state_dtype=jnp.float64)
         params = split(jnp.array(X1, jnp.float32))
@@ -345,14 +345,14 @@ def test_a_double_precision_state_leaves_params_in_single_precision():
         lambda rate, **dtype: mu2_optax.anytime(optax.sgd(rate), 0.1, **dtype),
     ],
 )
-def test_a_state_of_integers_or_complex_numbers_is_refused(make, dtype):
+def test_state_dtype_must_be_a_real_float(make, dtype):
     with pytest.raises(ValueError, match=r"`state_dtype` must be a real floating-point .* got "):
         make(0.1, state_dtype=dtype).init(split(jnp.array(X1)))
 
 
 @pytest.mark.parametrize("state_dtype", [None, jnp.float32, jnp.bfloat16, jnp.float16])
 @pytest.mark.parametrize("make", [mu2_sgd, mu2_optax.mu2_extra_sgd])
-def test_complex_params_keep_their_imaginary_part_whatever_the_state(make, state_dtype):
+def test_state_dtype_keeps_the_imaginary_part_of_params(make, state_dtype):
     """The loss |x - z|² is minimal at z, a real and a complex leaf in one tree."""
     target = {"c": jnp.array([1 + 2j, -3j]), "r": jnp.array(0.5)}
 
@@ -369,7 +369,7 @@ def test_complex_params_keep_their_imaginary_part_whatever_the_state(make, state
     assert state.d["r"].dtype == (state_dtype or jnp.float32)
 
 
-def test_a_retraced_fresh_gradient_gives_the_same_numbers():
+def test_mu2_sgd_takes_a_fresh_gradient_in_each_call():
     """A fresh ``jax.grad`` per call costs a trace each time, but is not wrong."""
     tx = OPTIMIZERS["mu2_sgd"]
     kept, _ = run(tx, split(jnp.array(X1)), jnp.array(ZS[:5]))  # one long-lived `grad_fn`

@@ -44,7 +44,7 @@ def diagnostics(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_mistakes_are_found_and_nothing_else_is(diagnostics):
+def test_types_show_the_mistakes_and_nothing_else(diagnostics):
     assert len(marked("error")) >= 9
     found = {
         d["range"]["start"]["line"]: (d.get("rule"), d["message"])
@@ -55,7 +55,7 @@ def test_the_mistakes_are_found_and_nothing_else_is(diagnostics):
 
 
 @pytest.mark.slow
-def test_states_and_results_have_their_types(diagnostics):
+def test_types_of_states_and_results_are_known(diagnostics):
     shown = {
         d["range"]["start"]["line"]: re.search(r'is "(.*)"$', d["message"])[1]
         for d in diagnostics
@@ -66,7 +66,7 @@ def test_states_and_results_have_their_types(diagnostics):
     assert {line: shown[line] for line in expected} == expected
 
 
-def test_at_run_time_they_are_transforms_of_optax():
+def test_types_at_run_time_are_those_of_optax():
     hints = mu2_optax.mu2_sgd.__annotations__
     assert hints["return"] is optax.GradientTransformationExtraArgs
     assert isinstance(mu2_optax.mu2_sgd(0.1), hints["return"])

@@ -62,7 +62,7 @@ def listed(heading, verdict):
     return [name for found, names in rows(heading) if found == verdict for name in names]
 
 
-def test_every_transform_of_optax_stands_on_the_page_once():
+def test_wrappers_page_lists_every_transform_of_optax_once():
     page = [name for heading in HEADINGS for _, names in rows(heading) for name in names]
     assert len(page) == len(set(page)), sorted(name for name in page if page.count(name) > 1)
     assert set(page) == (set(public_transforms()) | CONDITIONS) - set(NO_TRANSFORMS.split())
@@ -161,7 +161,7 @@ FIT = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FIT + WITHOUT_B1)
-def test_a_fit_inner_optimizer_converges_without_a_warning(name):
+def test_inner_that_is_fit_converges_without_a_warning(name):
     args, kwargs = ARGUMENTS.get(name, ((decaying(0.1),), {}))
     if name in WITHOUT_B1:
         kwargs = {**kwargs, "b1": 0.0}
@@ -174,7 +174,7 @@ SEEN -= {"adopt", "acprop"}  # their first step is none
 
 
 @pytest.mark.parametrize("name", sorted(SEEN))
-def test_a_momentum_that_can_be_left_out_is_seen_where_it_is_not(name):
+def test_inner_with_a_momentum_to_leave_out_gets_a_warning(name):
     args, _ = ARGUMENTS.get(name, ((decaying(0.1),), {}))
     with pytest.warns(UserWarning, match="`inner` should have no momentum"):
         mu2(silently(find(name), *args))
@@ -183,7 +183,7 @@ def test_a_momentum_that_can_be_left_out_is_seen_where_it_is_not(name):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`inner` should have no momentum")
 @pytest.mark.parametrize("name", ["prodigy", "dadapt_adamw"])
-def test_an_estimated_distance_needs_one_momentum_and_not_two(name):
+def test_inner_that_estimates_a_distance_needs_one_momentum(name):
     """Alone and without averaging (γ = 1) they solve it; with both momenta they end far off."""
     make = functools.partial(find(name), 1.0)
     assert distance(optax.with_extra_args_support(make())) < 0.1
@@ -192,7 +192,7 @@ def test_an_estimated_distance_needs_one_momentum_and_not_two(name):
 
 
 @pytest.mark.filterwarnings("ignore:`inner` should have no momentum")
-def test_the_point_that_prodigy_sees_is_not_the_cause():
+def test_inner_prodigy_fails_at_any_point():
     prodigy = optax.contrib.prodigy(1.0)
     at_x = lambda g, state, w, x, **extra_args: prodigy.update(g, state, x, **extra_args)
     tx = mu2(optax.GradientTransformationExtraArgs(prodigy.init, at_x))
@@ -203,11 +203,11 @@ def test_the_point_that_prodigy_sees_is_not_the_cause():
     assert not distance(optax.GradientTransformationExtraArgs(tx.init, update)) < 1
 
 
-def test_adabelief_cannot_do_without_its_momentum():
+def test_inner_adabelief_needs_its_momentum():
     assert not distance(mu2(optax.adabelief(decaying(0.1), b1=0.0))) < 1
 
 
-def test_rprop_runs_away_under_the_averaging_alone():
+def test_inner_rprop_runs_away_under_averaging():
     assert distance(optax.with_extra_args_support(optax.rprop(0.01))) < 0.1
     assert distance(mu2(optax.rprop(0.01), NO_AVERAGING)) < 0.1
     assert not distance(mu2(optax.rprop(0.01))) < 1
@@ -215,7 +215,7 @@ def test_rprop_runs_away_under_the_averaging_alone():
 
 
 @pytest.mark.parametrize("name", ["adan", "optimistic_adam", "optimistic_adam_v2"])
-def test_a_memory_of_gradients_that_cannot_be_left_out_gets_a_warning(name):
+def test_inner_with_a_memory_of_gradients_gets_a_warning(name):
     args = (0.1, 1.0) if name == "optimistic_adam" else (0.1,)
     with pytest.warns(UserWarning, match="`inner` should have no momentum"):
         mu2(silently(find(name), *args, b1=0.0))
@@ -236,7 +236,7 @@ NEEDY = {
 
 
 @pytest.mark.parametrize("name", NEEDY)
-def test_what_needs_more_than_a_gradient_raises(name):
+def test_inner_that_needs_more_than_a_gradient_raises(name):
     make, message = NEEDY[name]
     with pytest.raises(ValueError, match=message):
         distance(mu2(make()), 1)
@@ -292,7 +292,7 @@ def default_transform(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INSIDE)
-def test_a_transform_inside_inner_converges_without_a_warning(name):
+def test_transform_inside_inner_converges_without_a_warning(name):
     transform = TRANSFORMS.get(name, functools.partial(default_transform, name))()
     assert distance(mu2(optax.chain(transform, optax.sgd(decaying(0.1))))) < 0.15
 
@@ -312,7 +312,7 @@ def assert_close(tree, other):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), tree, other)
 
 
-def test_set_to_zero_and_freeze_inside_inner_hold_w_and_x():
+def test_transform_freeze_inside_inner_holds_w_and_x():
     frozen = optax.chain(optax.sgd(0.1), optax.freeze({"w": False, "b": True}))
     params, state = final(mu2(frozen))
     assert float(params["b"][0]) == float(state.w["b"][0]) == float(START["b"][0])
@@ -320,7 +320,7 @@ def test_set_to_zero_and_freeze_inside_inner_hold_w_and_x():
     np.testing.assert_array_equal(params["w"], START["w"])
 
 
-def test_keep_params_nonnegative_inside_inner_keeps_w_and_so_x():
+def test_transform_nonnegative_inside_inner_keeps_w_and_x():
     params, state = final(mu2(optax.chain(optax.sgd(0.1), optax.keep_params_nonnegative())))
     assert all(bool(jnp.all(leaf >= -1e-6)) for leaf in jax.tree.leaves((params, state.w)))
 
@@ -336,7 +336,7 @@ AFTER = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AFTER)
-def test_what_comes_after_moves_x_while_w_runs_on(name):
+def test_transform_after_the_optimizer_moves_x_while_w_runs_on(name):
     """The trap itself: the same transform inside `inner` gives another run."""
     after, outside = final(optax.chain(mu2_sgd(0.1), AFTER[name]), steps=50)
     inside, state = final(mu2(optax.chain(optax.sgd(0.1), AFTER[name])), steps=50)
@@ -345,12 +345,12 @@ def test_what_comes_after_moves_x_while_w_runs_on(name):
     assert apart(after, inside) > 0.01 or name == "freeze"  # there x is held, and only w drifts
 
 
-def test_freezing_before_the_optimizer_moves_the_frozen_leaf():
+def test_transform_freeze_before_the_optimizer_moves_the_leaf():
     params, _ = final(optax.chain(optax.freeze({"w": False, "b": True}), mu2_sgd(0.1)))
     assert abs(float(params["b"][0] - START["b"][0])) > 0.01
 
 
-def test_clipping_before_the_optimizer_breaks_the_recursion():
+def test_transform_clip_before_the_optimizer_breaks_the_recursion():
     clip = optax.clip_by_global_norm(0.1)
     _, state = final(optax.chain(clip, mu2_sgd(0.1, mu2_optax.fixed_momentum(beta=0.1))))
     exact = grad_fn(state[1].x, ())
@@ -358,7 +358,7 @@ def test_clipping_before_the_optimizer_breaks_the_recursion():
     assert not float(off) < 0.1  # the batch never changes, so d should be the gradient
 
 
-def test_what_changes_nothing_may_stand_anywhere():
+def test_transform_that_changes_nothing_may_stand_anywhere():
     def after_three_steps(tx):
         params, state = START, tx.init(START)
         for _ in range(3):
@@ -378,7 +378,7 @@ def test_what_changes_nothing_may_stand_anywhere():
             assert_close(after_three_steps(tx), plain)
 
 
-def test_steps_held_back_after_the_optimizer_are_not_accumulation():
+def test_transform_apply_every_is_not_accumulation():
     every = 4
     held, _ = final(optax.chain(mu2_sgd(0.1), optax.apply_every(every)), steps=40)
     right, _ = final(accumulate_gradients(mu2_sgd(0.1), every), steps=40)
@@ -388,7 +388,7 @@ def test_steps_held_back_after_the_optimizer_are_not_accumulation():
 @pytest.mark.parametrize(
     "make", [optax.scale_by_backtracking_linesearch, optax.scale_by_zoom_linesearch]
 )
-def test_a_linesearch_inside_inner_is_not_fit(make):
+def test_transform_linesearch_inside_inner_raises(make):
     """It needs value, grad and value_fn at one point; here the step is of w, the gradient at x."""
     with pytest.raises((TypeError, ValueError)):
         final(mu2(optax.chain(optax.sgd(1.0), make(5))), steps=1)
@@ -397,7 +397,7 @@ def test_a_linesearch_inside_inner_is_not_fit(make):
 @pytest.mark.parametrize(
     "name", ["trace", "ema", "scale_by_ademamix", "scale_by_belief", "scale_by_adan"]
 )
-def test_a_transform_that_is_a_momentum_gets_a_warning(name):
+def test_transform_that_is_a_momentum_gets_a_warning(name):
     make = {"trace": lambda: optax.trace(0.9), "ema": lambda: optax.ema(0.9)}.get(name, find(name))
     with pytest.warns(UserWarning, match="`inner` should have no momentum"):
         mu2(optax.chain(make(), optax.sgd(0.1)))
@@ -419,7 +419,7 @@ WORKING = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", listed(HEADINGS[2], "work"))
-def test_a_wrapper_that_works_changes_nothing(name):
+def test_wrapper_that_works_changes_nothing(name):
     wrapped, _ = final(WORKING[name]())
     assert_close(wrapped, unwrapped())
 
@@ -441,7 +441,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("name", listed(HEADINGS[2], "work only inside `inner`"))
-def test_a_wrapper_of_parts_works_inside_and_raises_around(name):
+def test_wrapper_of_parts_works_inside_and_raises_around(name):
     mask = {"w": False, "b": name != "flatten"}
     expected, _ = final(hold_fixed(mu2_sgd(0.1), mask))
     inside, _ = final(mu2(PARTS[name](optax.sgd(0.1))))
@@ -466,7 +466,7 @@ def bound_step(wrap):
 
 
 @pytest.mark.parametrize("reset_state", [False, True])
-def test_lookahead_works_with_bind_unless_it_resets(reset_state):
+def test_wrapper_lookahead_works_unless_it_resets(reset_state):
     """With a slow step of 1 the slow params are the fast ones; a reset would restart w at x."""
     wrap = lambda tx: optax.lookahead(tx, 5, 1.0, reset_state=reset_state)
     params = optax.LookaheadParams.init_synced(START)
@@ -479,7 +479,7 @@ def test_lookahead_works_with_bind_unless_it_resets(reset_state):
     assert (float(off) > 0.1) if reset_state else (float(off) < 1e-5)
 
 
-def test_split_real_and_imaginary_works_with_extra_args_and_is_not_needed():
+def test_wrapper_split_real_and_imaginary_changes_nothing():
     wrap = optax.contrib.split_real_and_imaginary
     params, state = (
         START,
@@ -492,7 +492,7 @@ def test_split_real_and_imaginary_works_with_extra_args_and_is_not_needed():
     assert_close(params, plain)
 
 
-def test_dropped_extra_args_raise():
+def test_wrapper_that_drops_extra_args_raises():
     for wrap in (
         lambda tx: optax.lookahead(tx, 5, 0.5),
         optax.contrib.split_real_and_imaginary,
@@ -502,7 +502,7 @@ def test_dropped_extra_args_raise():
             wrap(mu2_sgd(0.1)).update(START, None, START, grad_fn=grad_fn, batch=())
 
 
-def test_sam_inside_grad_fn_is_exact():
+def test_wrapper_sam_inside_grad_fn_is_exact():
     """The batch never changes, so d must be the perturbed gradient itself."""
 
     def sharp(params, batch):
@@ -516,7 +516,7 @@ def test_sam_inside_grad_fn_is_exact():
 
 
 @pytest.mark.parametrize("name", ["mechanize", "schedule_free"])
-def test_a_wrapper_that_moves_params_itself_leaves_the_set(name):
+def test_wrapper_that_moves_params_leaves_the_set(name):
     around = {
         "mechanize": optax.contrib.mechanize,
         "schedule_free": lambda tx: optax.contrib.schedule_free(tx, 1.0),
@@ -538,7 +538,7 @@ def nan_at_the_previous_point(params, batch):
 
 
 @pytest.mark.parametrize("name", ["apply_if_finite", "MultiSteps"])
-def test_a_condition_on_the_gradient_alone_lets_a_nan_through(name):
+def test_wrapper_that_looks_at_the_gradient_lets_a_nan_through(name):
     tx = {
         "apply_if_finite": lambda: optax.apply_if_finite(mu2_sgd(0.1), 5),
         "MultiSteps": lambda: optax.MultiSteps(
@@ -551,7 +551,7 @@ def test_a_condition_on_the_gradient_alone_lets_a_nan_through(name):
     assert bool(jnp.any(jnp.isnan(updates["w"])))
 
 
-def test_conditionally_transform_passes_the_gradient_on():
+def test_wrapper_conditionally_transform_passes_the_gradient_on():
     tx = optax.conditionally_transform(mu2_sgd(0.1), lambda step: step > 0)
     grads = grad_fn(START, ())
     updates, _ = tx.update(grads, tx.init(START), START, grad_fn=grad_fn, batch=())
