@@ -42,9 +42,6 @@ SPEED = {
         ("--rounds", "3", "--models", "MLP 784-512-512-10", "the paper's CNN"),
     ),
     "scaling": Benchmark("how cost grows with params, t, leaves and lanes", ("--rounds", "2")),
-    "cpu_network": Benchmark(
-        "the paper's CNN: layers in two forms, memory kept or not", ("--rounds", "5")
-    ),
     "sweep_throughput": Benchmark(
         "sweeps beside the same cells one after another", ("--rounds", "1"), cores=(2,)
     ),

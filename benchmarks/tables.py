@@ -19,10 +19,7 @@ those that have one.
 ``beside_adam`` and ``every_step`` have what ``benchmarks.step_cost`` measured, from its CSV file;
 ``vs_pytorch`` what ``benchmarks.vs_pytorch`` did, from the folder of its files;
 ``forgotten_average`` what ``benchmarks.forgotten_average`` measured, and ``clipping`` what
-``benchmarks.clipping`` did;
-``faults``, ``long_runs`` and ``long_sweeps`` what ``benchmarks.faults`` and
-``benchmarks.long_runs`` did; ``cluster_costs`` and ``cluster_study`` what ``benchmarks.cluster``
-measured and simulated.
+``benchmarks.clipping`` did.
 """
 
 import argparse
@@ -32,11 +29,10 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks import cluster_study, cost_tables, fault_tables
+from benchmarks import cost_tables
 from benchmarks.experiment import Results, load, select
 from benchmarks.files import RESULTS, read_rows
 from benchmarks.robustness_measures import Measure, robustness, with_budget
@@ -147,16 +143,6 @@ def _of_results(make: Callable[[Results], str]) -> Callable[..., str]:
     return table
 
 
-def _of_rows(make: Callable[[Path], Any]) -> Callable[[Path], str]:
-    """A table of rows, the head first."""
-
-    def table(file: Path) -> str:
-        head, *body = make(file)
-        return markdown(head, body)
-
-    return table
-
-
 def _of_head_and_body(make: Callable[..., self_tuning.Rows]) -> Callable[..., str]:
     """A table of a pair, the head and the rows."""
     return lambda file, **options: markdown(*make(file, **options))
@@ -183,11 +169,6 @@ TABLES: dict[str, Callable[..., str]] = {
     "self_tuning": self_tuning_table,
     "forgotten_average": forgotten_table,
     "clipping": clipping_table,
-    "faults": _of_rows(fault_tables.faults_table),
-    "long_runs": _of_rows(fault_tables.long_runs_table),
-    "long_sweeps": _of_rows(fault_tables.long_sweeps_table),
-    "cluster_costs": _of_rows(cluster_study.costs_rows),
-    "cluster_study": _of_rows(cluster_study.study_rows),
     "beside_adam": _of_head_and_body(cost_tables.beside_adam_rows),
     "every_step": _of_head_and_body(cost_tables.every_step_rows),
     "vs_pytorch": _of_head_and_body(cost_tables.pytorch_rows),

@@ -23,7 +23,6 @@ import mu2_optax
 import mu2_optax.checkpoint
 import mu2_optax.linen
 import mu2_optax.nnx
-from benchmarks.faults import full_disk, kills
 
 TESTS = pathlib.Path(__file__).parent
 OPTIMIZERS = {
@@ -262,18 +261,3 @@ def test_checkpoint_after_a_kill_ends_bitwise_equal(kind, tmp_path, uninterrupte
     resumed_from = int(output.split()[1])
     assert 0 < resumed_from <= last, f"killed after step {last}, resumed from {resumed_from}"
     assert (tmp_path / "final").read_bytes() == uninterrupted
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("program", ["bytes", "sweep"])
-def test_checkpoint_survives_kills_at_random_moments(program):
-    found = kills.kills(program, 2, seed=1)
-    assert (found.tried, found.lost) == (2, 0), found
-
-
-@pytest.mark.slow
-def test_checkpoint_survives_a_full_disk():
-    for found in full_disk.measure(2):
-        if found.ended.startswith("not run"):
-            pytest.skip(found.ended)  # where a process may not have mounts of its own
-        assert (found.tried, found.lost) == (2, 0), found

@@ -12,7 +12,6 @@ import reference
 from problems import join, numpy_grad, run, samples, split
 
 import mu2_optax
-from benchmarks import long_runs
 
 TIMES = [1, 2, 3, 10, 1000, 10**5, 10**7]
 
@@ -249,15 +248,6 @@ def test_a_narrow_state_is_shaped_by_eval_shape_and_not_by_map_params():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mu2_extra_sgd", "accumulate_gradients"])
-def test_a_run_keeps_its_memory_its_program_and_the_precision_of_float32(name):
-    found = long_runs.long_run(name, steps=20_000, pieces=10)
-    assert found["compiles"] == 0
-    assert found["memory_mb"] < 4  # of arrays that stay behind there would be ten times as many
-    assert found["roundings"] < 10  # a random walk of roundings; a drift would be √t times as far
-
-
-@pytest.mark.slow
 def test_float32_stays_with_the_float64_oracle_for_twenty_thousand_steps():
     """The rounding errors of an average are a random walk: ε √t, times the size of x."""
     steps, eta = 20_000, 0.1
@@ -269,15 +259,3 @@ def test_float32_stays_with_the_float64_oracle_for_twenty_thousand_steps():
     apart = np.abs(join(points) - exact).max(axis=1)
     explained = np.finfo(np.float32).eps * np.sqrt(1 + np.arange(steps)) * np.abs(exact).max()
     assert (apart < 10 * explained).all()
-
-
-@pytest.mark.slow
-def test_a_sweep_keeps_the_memory_of_its_client():
-    found = long_runs.long_sweep("loop", side=60)
-    assert found["cells"] == 3600
-    assert found["bytes_per_cell"] < 10_000
-
-
-def test_a_sweep_that_is_over_too_soon_to_be_watched_says_so():
-    with pytest.raises(ValueError, match="larger side"):
-        long_runs.long_sweep("loop", side=2)

@@ -13,7 +13,6 @@ from jax.experimental.compilation_cache import compilation_cache
 import mu2_optax
 from benchmarks import __main__ as every_benchmark
 from benchmarks import (
-    cpu_network,
     files,
     scaling,
     step_cost,
@@ -146,15 +145,6 @@ def test_the_command_for_all_runs_each_on_its_cores(monkeypatch, capsys):
     assert seen == [("benchmarks.step_cost", 1), ("benchmarks.sweep_throughput", at_most)]
     assert os.sched_getaffinity(0) == before
     assert "step_cost, cores: 1" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_two_forms_of_the_network_are_measured(tmp_path, monkeypatch):
-    call(cpu_network, monkeypatch, "--rounds", 1, "--out", tmp_path)
-    (file,) = tmp_path.iterdir()
-    rows = files.read_rows(file)
-    assert len(rows) == 2 * len(cpu_network.CASES)
-    assert all(float(row["milliseconds"]) > 0 for row in rows)
 
 
 PROGRAM = """

@@ -1,1 +1,0 @@
-"""Faults, in numbers: what was tried, what survived it, what was lost."""
