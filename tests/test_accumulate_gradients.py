@@ -152,9 +152,3 @@ def test_value_and_grad_with_aux_gives_the_run_without(accumulate):
     expected, _ = run(tx, split(X1), BIG, batch_grad)
     np.testing.assert_allclose(join(params), join(expected)[-1], rtol=0, atol=1e-6)
     assert aux["losses"].shape == ((4, 4) if accumulate else (16,))
-
-
-def test_value_and_grad_serves_plain_optimizers():
-    _, grads, again = value_and_grad(batch_loss)(split(X1), BIG[0])
-    tx = optax.with_extra_args_support(optax.adam(0.1))
-    tx.update(grads, tx.init(split(X1)), split(X1), **again)

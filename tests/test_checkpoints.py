@@ -157,25 +157,6 @@ def test_checkpoint_by_bytes_continues_linen_exactly():
     goes_on(new_state(), train_step, restore)
 
 
-@pytest.mark.slow
-def test_checkpoint_by_orbax_continues_nnx_exactly(tmp_path):
-    def new_run():
-        model = nnx_model(dropout=0.5)
-        optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
-        return model, optimizer, nnx.Rngs(dropout=1)
-
-    run, data = new_run(), list(batches(8))
-    for batch in data[:4]:
-        nnx_steps.train_step(*run[:2], batch, run[2])
-    graphdef, new = nnx.split(new_run())
-    restored = nnx.merge(graphdef, save_and_restore_orbax(nnx.state(run), new, tmp_path))
-    for batch in data[4:]:
-        nnx_steps.train_step(*run[:2], batch, run[2])
-        nnx_steps.train_step(*restored[:2], batch, restored[2])
-    trees = [nnx.as_pure(nnx.state(r[:2])) for r in (run, restored)]
-    assert bits(trees[0]) == bits(trees[1])
-
-
 def new_linen_run():
     apply = LinenCNN(dropout=0.5).apply
     return linen_steps.FlaxState.create(
@@ -206,23 +187,36 @@ def test_checkpoint_by_orbax_continues_mu2_auto_exactly(tmp_path):
     check_auto_goes_on(lambda state: save_and_restore_orbax(state, new, tmp_path))
 
 
-@pytest.mark.slow
-def test_checkpoint_by_orbax_continues_mu2_auto_in_nnx(tmp_path):
-    def new_run():
-        model = nnx_model()
-        return model, nnx.Optimizer(model, mu2_optax.mu2_auto(), wrt=nnx.Param)
+NNX_STEPS = {
+    "mu2_sgd": (mu2_optax.mu2_sgd(0.5), nnx_steps.train_step),
+    "mu2_auto": (
+        mu2_optax.mu2_auto(),
+        nnx.jit(lambda model, optimizer, batch, rngs: nnx_steps.auto_step(model, optimizer, batch)),
+    ),
+}
 
-    step = nnx.jit(nnx_steps.auto_step)
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NNX_STEPS)
+def test_checkpoint_by_orbax_continues_nnx_exactly(name, tmp_path):
+    tx, step = NNX_STEPS[name]
+
+    def new_run():
+        model = nnx_model(dropout=0.5 if name == "mu2_sgd" else 0.0)
+        return model, nnx.Optimizer(model, tx, wrt=nnx.Param), nnx.Rngs(dropout=1)
+
+    def train(run, data):
+        model, optimizer, rngs = run
+        for batch in data:
+            step(model, optimizer, batch, rngs)
+
     run, data = new_run(), list(batches(8))
-    for batch in data[:4]:
-        step(*run, batch)
+    train(run, data[:4])
     graphdef, new = nnx.split(new_run())
     restored = nnx.merge(graphdef, save_and_restore_orbax(nnx.state(run), new, tmp_path))
-    for batch in data[4:]:
-        step(*run, batch)
-        step(*restored, batch)
-    both = [(*some, mu2_optax.nnx.eval_model(*some)) for some in (run, restored)]
-    trees = [nnx.as_pure(nnx.state(some)) for some in both]
+    train(run, data[4:])
+    train(restored, data[4:])
+    trees = [nnx.as_pure(nnx.state(some[:2])) for some in (run, restored)]
     assert bits(trees[0]) == bits(trees[1])
 
 

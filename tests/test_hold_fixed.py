@@ -50,21 +50,6 @@ def test_hold_fixed_follows_the_oracle_of_the_smaller_problem(name):
     assert state.d["rest"] == [None]
 
 
-def test_hold_fixed_is_not_a_zero_after_the_optimizer():
-    """The trap itself: w of the frozen leaf runs on, and uses up the ball."""
-    push = lambda params, z: {"matrix": -params["matrix"], "rest": [-jnp.ones(())]}
-    tx = mu2_sgd(1.0, projection=mu2_optax.onto_l2_ball(1.0))
-    zero = optax.partition({"go": optax.identity(), "stop": optax.set_to_zero()},
-                           {"matrix": "go", "rest": ["stop"]})  # fmt: skip
-    params = split(jnp.array(X1, jnp.float32))
-    zs = jnp.array(ZS, jnp.float32)
-    wrong, _ = run(optax.chain(tx, zero), params, zs, push)
-    right, _ = run(hold_fixed(tx, MASK), params, zs, push)
-    norm = lambda points: np.linalg.norm(join(points)[-1, :4])
-    np.testing.assert_allclose(norm(right), 1.0, rtol=1e-3)  # the trained part reaches its ball
-    assert norm(wrong) < 0.9
-
-
 @pytest.mark.parametrize(
     "mask",
     [

@@ -275,14 +275,6 @@ def test_mu2_frank_wolfe_takes_every_lmo_under_jit(case):
     assert away < 1e-3 * max(1.0, norm)
 
 
-def test_mu2_frank_wolfe_goes_on_after_a_rejected_nan():
-    tx = mu2_optax.reject_nonfinite(mu2_frank_wolfe(lmo.l2_ball(1.0)))
-    batches = jnp.zeros((30, 5)).at[7, 2].set(jnp.nan)
-    points, state = run(tx, jnp.zeros(5), batches, GRAD)
-    assert int(state.total) == 1
-    assert bool(jnp.all(jnp.isfinite(points)))
-
-
 @pytest.mark.parametrize(
     "oracle",
     [

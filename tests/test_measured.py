@@ -10,7 +10,6 @@ from problems import full_precision, join, numpy_grad, run, samples, split
 
 import mu2_optax
 from mu2_optax import estimates, stopping
-from mu2_optax.sweep import sweep
 
 MEASURED = mu2_optax.linear_momentum(beta=mu2_optax.measured_beta())
 
@@ -203,19 +202,6 @@ def test_measured_beta_follows_a_jump_and_raises_the_bar():
     assert float(jnp.mean(found[-1])) == pytest.approx(10, rel=0.1)  # with β = 1/t it were 0.5
 
 
-def test_measured_beta_keeps_its_memory_at_a_rejected_nan():
-    tx = mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1, MEASURED))
-    params = jnp.zeros(3)
-    rng = np.random.default_rng(0)
-    good = [(jnp.array(g), jnp.array(g)) for g in rng.normal(size=(6, 3))]
-    clean, _ = feed(tx, params, good)
-    bad = (good[0][0], jnp.full(3, jnp.nan))
-    dirty, _ = feed(tx, params, [*good[:3], bad, *good[3:]])
-    assert int(dirty.total) == 1
-    for a, b in zip(*(jax.tree.leaves(s.inner_state) for s in (clean, dirty)), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_measured_beta_refuses_a_state_of_a_fixed_one():
     params = jnp.zeros(3)
     state = mu2_optax.mu2_sgd(0.1).init(params)
@@ -325,19 +311,6 @@ def test_corrected_estimate_of_the_loss_has_a_true_bar():
     errors, bars = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), 200))
     assert float(jnp.mean(errors)) < 0.5 / 50  # one batch has 0.5
     assert 0.3 < float(jnp.mean(bars) / jnp.mean(errors)) < 3  # the bar, seeds averaged
-
-
-def test_measured_beta_in_a_vmapped_sweep_is_that_of_one_run():
-    zs = jnp.array(samples(50), jnp.float32)
-
-    def train(learning_rate, key):
-        _, state = run(mu2_optax.mu2_sgd(learning_rate, MEASURED), split(jnp.zeros(5)), zs)
-        return {"loss": mu2_optax.error_bar(state).error}
-
-    result = sweep(train, [0.01, 0.1], seeds=1, progress=False, strategy="vmap")
-    for i, rate in enumerate([0.01, 0.1]):
-        alone = float(train(rate, None)["loss"])
-        assert result.metrics["loss"][i, 0] == pytest.approx(alone, rel=1e-4)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-21, 1e21, 1e30])

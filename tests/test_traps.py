@@ -1,14 +1,14 @@
-"""What is silently wrong elsewhere in the ecosystem is an error or the right result here."""
+"""Microbatches, rejected steps, partial trees and narrow dtypes, where a plain loop goes wrong."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import batch_grad, grad_fn, join, loss, run, samples, split, x64
+from problems import batch_grad, grad_fn, join, run, samples, split, x64
 
 import mu2_optax
-from mu2_optax import accumulate, corrected_momentum, mu2_sgd, reject_nonfinite, with_extra_args
+from mu2_optax import accumulate, corrected_momentum, mu2_sgd, reject_nonfinite
 
 ZS = samples(64, seed=3).astype(np.float32)
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3], np.float32)
@@ -17,43 +17,6 @@ OPTIMIZERS = {
     "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(0.05),
     "storm": mu2_optax.storm(0.3, 0.1),
 }
-
-
-def with_decay(rate):
-    return lambda params, z: jax.tree.map(lambda g, p: g + rate * p, grad_fn(params, z), params)
-
-
-# Changing the gradient
-
-
-def test_corrected_momentum_amplifies_weight_decay_before_it():
-    """The trap itself: with β = 0.01 the decay that reaches d is about 1/β times too strong."""
-    zero = lambda params, batch: jax.tree.map(jnp.zeros_like, params)
-    tx = optax.chain(optax.add_decayed_weights(0.1), corrected_momentum(0.01))
-    params = split(jnp.array(X1))
-    state = tx.init(params)
-    update = jax.jit(lambda s: tx.update(zero(params, ()), s, params, grad_fn=zero, batch=()))
-    for _ in range(1000):
-        d, state = update(state)
-    np.testing.assert_allclose(join(d), 0.1 * X1 / 0.01, rtol=1e-3)
-
-
-def test_mu2_sgd_weight_decay_inside_grad_fn_is_exact():
-    """The right way: d then follows the gradient of the decayed loss."""
-    same = jnp.broadcast_to(jnp.array(ZS[0]), (30, 6))
-    decayed = with_decay(0.1)
-    _, state = run(OPTIMIZERS["mu2_sgd"], split(jnp.array(X1)), same, decayed)
-    np.testing.assert_allclose(join(state.d), join(decayed(state.x, ZS[0])), atol=1e-6)
-
-
-def test_corrected_momentum_ignores_clipping_after_it():
-    def chain(clip):
-        return optax.chain(corrected_momentum(0.1), clip, optax.sgd(0.0))
-
-    params = split(jnp.array(X1))
-    _, clipped = run(chain(optax.clip_by_global_norm(1e-3)), params, jnp.array(ZS))
-    _, free = run(chain(optax.identity()), params, jnp.array(ZS))
-    np.testing.assert_array_equal(join(clipped[0].d), join(free[0].d))
 
 
 # Microbatches
@@ -68,16 +31,6 @@ def test_accumulate_equals_the_big_batch(name):
     one, _ = run(tx, params, big, batch_grad)
     two, _ = run(tx, params, micro, accumulate(batch_grad))
     np.testing.assert_allclose(join(one), join(two), rtol=0, atol=1e-6)
-
-
-def test_accumulate_is_right_where_optax_multi_steps_is_wrong():
-    """The trap itself: MultiSteps shows ``grad_fn`` the last microbatch alone."""
-    params = split(jnp.array(X1))
-    big = jnp.array(samples(20 * 16).astype(np.float32)).reshape(20, 16, 6)
-    right, _ = run(OPTIMIZERS["mu2_sgd"], params, big, batch_grad)
-    multi = optax.MultiSteps(OPTIMIZERS["mu2_sgd"], 4)
-    wrong, _ = run(multi, params, big.reshape(80, 4, 6), batch_grad)
-    assert np.abs(join(wrong)[-1] - join(right)[-1]).max() > 1e-2
 
 
 def test_accumulate_keeps_the_memory_of_one_microbatch():
@@ -181,15 +134,6 @@ def test_reject_nonfinite_allows_an_infinity_in_the_state():
 # Partial trees
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_masked_around_the_correction_is_refused(name):
-    tx = optax.masked(OPTIMIZERS[name], {"matrix": True, "rest": [False]})
-    params = split(jnp.array(X1))
-    grads = grad_fn(params, ZS[0])
-    with pytest.raises(ValueError, match=r"whole tree, got MaskedNode at \['rest'\]\[0\]"):
-        tx.update(grads, tx.init(params), params, grad_fn=grad_fn, batch=ZS[0])
-
-
 def test_masked_around_prev_grads_trains_a_part():
     mask = {"matrix": True, "rest": [False]}
     masked = optax.masked(mu2_sgd(0.3), mask, mask_compatible_extra_args=True)
@@ -220,46 +164,6 @@ def test_partition_after_the_correction_holds_a_layer():
 
     expected, _ = run(mu2_sgd(0.3), split(jnp.array(X1)), jnp.array(ZS), frozen)
     np.testing.assert_allclose(join(points)[:, :4], join(expected)[:, :4], rtol=0, atol=1e-6)
-
-
-def test_partition_inside_mu2_holds_a_layer():
-    labels = {"matrix": "train", "rest": ["freeze"]}
-    inner = optax.partition({"train": optax.sgd(0.3), "freeze": optax.set_to_zero()}, labels)
-    points, _ = run(mu2_optax.mu2(inner), split(jnp.array(X1)), jnp.array(ZS))
-    assert (join(points)[:, 4] == X1[4]).all()
-    assert np.abs(join(points)[-1, :4] - X1[:4]).max() > 0.1
-
-
-# Wrappers that drop extra args, and jit
-
-
-def test_with_extra_args_makes_lookahead_work():
-    tx = OPTIMIZERS["mu2_sgd"]
-    params = split(jnp.array(X1))
-
-    @jax.jit
-    def step(params, state, z):
-        wrapped = optax.lookahead(with_extra_args(tx, grad_fn=grad_fn, batch=z), 3, 1.0)
-        grads = grad_fn(params.fast, z)
-        updates, state = wrapped.update(grads, state, params)
-        return optax.apply_updates(params, updates), state
-
-    look = optax.LookaheadParams.init_synced(params)
-    state = optax.lookahead(with_extra_args(tx, grad_fn=grad_fn, batch=ZS[0]), 3, 1.0).init(look)
-    for z in jnp.array(ZS[:9]):
-        look, state = step(look, state, z)
-    # With a slow step of 1, the slow params are the fast ones at every third step.
-    plain, _ = run(tx, params, jnp.array(ZS[:9]))
-    np.testing.assert_allclose(join(look.slow), join(plain)[-1], rtol=0, atol=1e-6)
-
-
-def test_inject_hyperparams_takes_a_static_projection():
-    make = optax.inject_hyperparams(mu2_sgd, static_args="projection")
-    injected = make(learning_rate=0.3, projection=mu2_optax.onto_l2_ball(0.65))
-    params = split(jnp.array(X1))
-    points, _ = run(injected, params, jnp.array(ZS))
-    plain, _ = run(mu2_sgd(0.3, projection=mu2_optax.onto_l2_ball(0.65)), params, jnp.array(ZS))
-    np.testing.assert_allclose(join(points), join(plain), rtol=0, atol=1e-6)
 
 
 def test_momenta_can_be_swept_under_vmap():
@@ -367,16 +271,3 @@ def test_state_dtype_keeps_the_imaginary_part_of_params(make, state_dtype):
     np.testing.assert_allclose(points["r"][-1], target["r"], atol=2e-2)
     assert state.d["c"].dtype == jnp.complex64
     assert state.d["r"].dtype == (state_dtype or jnp.float32)
-
-
-def test_mu2_sgd_takes_a_fresh_gradient_in_each_call():
-    """A fresh ``jax.grad`` per call costs a trace each time, but is not wrong."""
-    tx = OPTIMIZERS["mu2_sgd"]
-    kept, _ = run(tx, split(jnp.array(X1)), jnp.array(ZS[:5]))  # one long-lived `grad_fn`
-    params = split(jnp.array(X1))
-    state = tx.init(params)
-    for z in jnp.array(ZS[:5]):
-        fresh = jax.grad(lambda p, batch: loss(p, batch))
-        updates, state = tx.update(grad_fn(params, z), state, params, grad_fn=fresh, batch=z)
-        params = optax.apply_updates(params, updates)
-    np.testing.assert_allclose(join(params), join(kept)[-1], rtol=0, atol=1e-6)

@@ -180,38 +180,21 @@ def test_inner_with_a_momentum_to_leave_out_gets_a_warning(name):
         mu2(silently(find(name), *args))
 
 
+UNFIT = {
+    "prodigy": lambda: optax.contrib.prodigy(1.0),
+    "dadapt_adamw": lambda: optax.contrib.dadapt_adamw(1.0),
+    "rprop": lambda: optax.rprop(0.01),
+    "adabelief": lambda: optax.adabelief(decaying(0.1), b1=0.0),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`inner` should have no momentum")
-@pytest.mark.parametrize("name", ["prodigy", "dadapt_adamw"])
-def test_inner_that_estimates_a_distance_needs_one_momentum(name):
-    """Alone and without averaging (γ = 1) they solve it; with both momenta they end far off."""
-    make = functools.partial(find(name), 1.0)
-    assert distance(optax.with_extra_args_support(make())) < 0.1
-    assert distance(mu2(make(), NO_AVERAGING)) < 0.1
-    assert not distance(mu2(make())) < 1
-
-
-@pytest.mark.filterwarnings("ignore:`inner` should have no momentum")
-def test_inner_prodigy_fails_at_any_point():
-    prodigy = optax.contrib.prodigy(1.0)
-    at_x = lambda g, state, w, x, **extra_args: prodigy.update(g, state, x, **extra_args)
-    tx = mu2(optax.GradientTransformationExtraArgs(prodigy.init, at_x))
-
-    def update(grads, state, params, **extra_args):
-        return tx.update(grads, state, params, x=params, **extra_args)
-
-    assert not distance(optax.GradientTransformationExtraArgs(tx.init, update)) < 1
-
-
-def test_inner_adabelief_needs_its_momentum():
-    assert not distance(mu2(optax.adabelief(decaying(0.1), b1=0.0))) < 1
-
-
-def test_inner_rprop_runs_away_under_averaging():
-    assert distance(optax.with_extra_args_support(optax.rprop(0.01))) < 0.1
-    assert distance(mu2(optax.rprop(0.01), NO_AVERAGING)) < 0.1
-    assert not distance(mu2(optax.rprop(0.01))) < 1
-    assert not distance(mu2(optax.chain(optax.scale_by_rprop(0.01), optax.sgd(1.0)))) < 1
+@pytest.mark.parametrize("name", UNFIT)
+def test_inner_that_is_unfit_does_not_converge_under_averaging(name):
+    assert not distance(mu2(UNFIT[name]())) < 1
+    if name != "adabelief":  # which cannot do without its momentum in any case
+        assert distance(mu2(UNFIT[name](), NO_AVERAGING)) < 0.1
 
 
 @pytest.mark.parametrize("name", ["adan", "optimistic_adam", "optimistic_adam_v2"])
@@ -345,19 +328,6 @@ def test_transform_after_the_optimizer_moves_x_while_w_runs_on(name):
     assert apart(after, inside) > 0.01 or name == "freeze"  # there x is held, and only w drifts
 
 
-def test_transform_freeze_before_the_optimizer_moves_the_leaf():
-    params, _ = final(optax.chain(optax.freeze({"w": False, "b": True}), mu2_sgd(0.1)))
-    assert abs(float(params["b"][0] - START["b"][0])) > 0.01
-
-
-def test_transform_clip_before_the_optimizer_breaks_the_recursion():
-    clip = optax.clip_by_global_norm(0.1)
-    _, state = final(optax.chain(clip, mu2_sgd(0.1, mu2_optax.fixed_momentum(beta=0.1))))
-    exact = grad_fn(state[1].x, ())
-    off = optax.tree.norm(jax.tree.map(jnp.subtract, state[1].d, exact))
-    assert not float(off) < 0.1  # the batch never changes, so d should be the gradient
-
-
 def test_transform_that_changes_nothing_may_stand_anywhere():
     def after_three_steps(tx):
         params, state = START, tx.init(START)
@@ -376,13 +346,6 @@ def test_transform_that_changes_nothing_may_stand_anywhere():
             mu2(optax.chain(same, optax.sgd(0.1))),
         ):
             assert_close(after_three_steps(tx), plain)
-
-
-def test_transform_apply_every_is_not_accumulation():
-    every = 4
-    held, _ = final(optax.chain(mu2_sgd(0.1), optax.apply_every(every)), steps=40)
-    right, _ = final(accumulate_gradients(mu2_sgd(0.1), every), steps=40)
-    assert float(optax.tree.norm(jax.tree.map(jnp.subtract, held, right))) > 0.05
 
 
 @pytest.mark.parametrize(
@@ -502,19 +465,6 @@ def test_wrapper_that_drops_extra_args_raises():
             wrap(mu2_sgd(0.1)).update(START, None, START, grad_fn=grad_fn, batch=())
 
 
-def test_wrapper_sam_inside_grad_fn_is_exact():
-    """The batch never changes, so d must be the perturbed gradient itself."""
-
-    def sharp(params, batch):
-        g = grad_fn(params, batch)
-        scale = 0.05 / optax.tree.norm(g)
-        return grad_fn(jax.tree.map(lambda p, g: p + scale * g, params, g), batch)
-
-    _, state = final(mu2_sgd(0.1, mu2_optax.linear_momentum()), grad_fn=sharp, steps=20)
-    exact = sharp(state.x, ())
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), state.d, exact)
-
-
 @pytest.mark.parametrize("name", ["mechanize", "schedule_free"])
 def test_wrapper_that_moves_params_leaves_the_set(name):
     around = {
@@ -549,13 +499,6 @@ def test_wrapper_that_looks_at_the_gradient_lets_a_nan_through(name):
     _, state = tx.update(grads, tx.init(START), START, grad_fn=grad_fn, batch=())
     updates, _ = tx.update(grads, state, START, grad_fn=nan_at_the_previous_point, batch=())
     assert bool(jnp.any(jnp.isnan(updates["w"])))
-
-
-def test_wrapper_conditionally_transform_passes_the_gradient_on():
-    tx = optax.conditionally_transform(mu2_sgd(0.1), lambda step: step > 0)
-    grads = grad_fn(START, ())
-    updates, _ = tx.update(grads, tx.init(START), START, grad_fn=grad_fn, batch=())
-    np.testing.assert_array_equal(updates["w"], grads["w"])
 
 
 WRAPPED = {

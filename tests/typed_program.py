@@ -57,9 +57,8 @@ print(state.velocity)  # error: reportAttributeAccessIssue
 reveal_type(mu2_optax.mu2_auto().init(params))  # shown: AnytimeState
 reveal_type(mu2_optax.mu2_adamw(1e-3).init(params))  # shown: Mu2State
 reveal_type(mu2_optax.mu2_extra_sgd(0.1).init(params))  # shown: Mu2ExtraState
-reveal_type(
-    mu2_optax.accumulate_gradients(tx, every=4).init(params)
-)  # shown: AccumulateGradientsState
+accumulating = mu2_optax.accumulate_gradients(tx, every=4)
+reveal_type(accumulating.init(params))  # shown: AccumulateGradientsState
 chained = optax.chain(mu2_optax.reject_nonfinite(tx), optax.identity())
 wrapped: optax.GradientTransformation = mu2_optax.hold_fixed(tx, {"w": False})
 
