@@ -68,6 +68,15 @@ PUBLIC = {
     """,
 }
 
+# What outside of the package imports a private name of it. Tests of the sweep's own modules may.
+PRIVATE_ELSEWHERE = {
+    "benchmarks/optimizers.py",
+    "benchmarks/robustness_measures.py",
+    "benchmarks/sweep_throughput.py",
+    "tests/test_mixed_precision.py",  # how float16 is rounded, down to the smallest
+    "tests/test_self_tuning.py",  # whether the constants of `mu2_auto` are the frozen ones
+}
+
 # Those that come from a paper cite it; what surrounds them refers to them.
 CITING = """
     anytime anytime_sgd corrected_momentum distance_rate frank_wolfe measured_beta mu2 mu2_adam
@@ -134,6 +143,22 @@ def test_layout_submodules_are_attributes():
 def test_layout_nothing_imports_private_parts_of_optax():
     for path in PACKAGE.rglob("*.py"):
         assert not [name for name in imports(path) if "._src" in name], path
+
+
+def private_imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)]
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{name}" for name in names]
+        yield from (name for name in names if re.match(r"mu2_optax\b.*\._(?!_)", name))
+
+
+def test_layout_private_names_are_imported_by_the_package_alone():
+    root = TESTS.parent
+    outside = [path for part in ("benchmarks", "examples") for path in (root / part).rglob("*.py")]
+    outside += TESTS.glob("*.py")
+    found = {str(path.relative_to(root)) for path in outside if list(private_imports(path))}
+    assert found <= PRIVATE_ELSEWHERE
 
 
 def test_layout_no_test_module_imports_another():
