@@ -1,6 +1,6 @@
 """The tables of the README and the docs, made from the committed results.
 
-    python -m benchmarks.tables                # README.md and docs/*.md
+    python -m benchmarks.tables                # README.md, docs/*.md, and the pages beside the data
     python -m benchmarks.tables FILE.md ...
     python -m benchmarks.tables --check        # writes nothing; an error if a page would change
 
@@ -18,6 +18,7 @@ one of ``TABLES`` of its module ``rows`` or of ``SENTENCES``, with the ``side`` 
 those that have one.
 ``beside_adam`` and ``every_step`` have what ``benchmarks.step_cost`` measured, from its CSV file;
 ``vs_pytorch`` what ``benchmarks.vs_pytorch`` did, from the folder of its files;
+``rows`` is a short CSV file as it is, with three digits of each number;
 ``forgotten_average`` what ``benchmarks.forgotten_average`` measured, and ``clipping`` what
 ``benchmarks.clipping`` did.
 """
@@ -98,6 +99,25 @@ def forgotten_table(file: Path) -> str:
     return markdown(["", "steps", *shown], body)
 
 
+def rows_table(file: Path) -> str:
+    """A short CSV file, with three digits of each number."""
+
+    def cell(text: str) -> str:
+        try:
+            value = float(text)
+        except ValueError:
+            return text
+        if math.isnan(value):
+            return ""
+        return f"{value:,.0f}" if 1000 <= value < 1e6 else f"{value:.3g}"
+
+    rows = read_rows(file)
+    return markdown(
+        [column.replace("_", " ") for column in rows[0]],
+        [[cell(text) for text in row.values()] for row in rows],
+    )
+
+
 def clipping_table(file: Path) -> str:
     """The mean loss over the seeds at each norm, and that of the worst seed."""
     rows = read_rows(file)
@@ -166,6 +186,7 @@ def self_tuning_table(folder: Path, show: str, **which: str) -> str:
 TABLES: dict[str, Callable[..., str]] = {
     "accuracy": _of_results(accuracy_table),
     "measures": _of_results(measures_table),
+    "rows": rows_table,
     "self_tuning": self_tuning_table,
     "forgotten_average": forgotten_table,
     "clipping": clipping_table,
@@ -193,11 +214,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("pages", type=Path, nargs="*", help="default: README.md and docs/*.md")
+    parser.add_argument("pages", type=Path, nargs="*", help="default: all that have tables")
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     args = parser.parse_args()
     old = []
-    for page in args.pages or [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    beside_data = sorted(RESULTS.rglob("README.md"))
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *beside_data]
+    for page in args.pages or pages:
         if not page.is_file():
             parser.error(f"there is no file {page}")
         text = page.read_text(encoding="utf-8")
