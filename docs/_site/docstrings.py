@@ -44,7 +44,7 @@ def _public_path(name: str, obj: griffe.Object) -> str:
     if name.startswith(("mu2_optax.", "optax.", "jax.")):
         return name
     module = obj.module
-    while module.name.startswith("_") and module.parent is not None:
+    while "._" in module.path and module.parent is not None:
         module = module.parent
     while name.split(".")[0] not in module.members and module.parent is not None:
         module = module.parent
