@@ -42,9 +42,10 @@ def gradient_norm_bound(state: OptState) -> jax.Array:
 
     .. math:: \|\nabla f(x_t)\| \le \|d_t\| + \|d_t - \nabla f(x_t)\| \approx \|d_t\| + \sqrt{P_t}
 
-    Pass it as ``norm`` to :func:`run_until` or :class:`NormBelow`, to stop only when the gradient
-    itself is below the tolerance, and not when d is small by chance. It holds for samples that are
-    independent from step to step; with correlated or sorted ones it is far too small: see
+    Pass it as ``norm`` to :func:`mu2_optax.stopping.run_until` or
+    :class:`mu2_optax.stopping.NormBelow`, to stop only when the gradient itself is below the
+    tolerance, and not when d is small by chance. It holds for samples that are independent from
+    step to step; with correlated or sorted ones it is far too small: see
     :func:`mu2_optax.error_bar`.
 
     Args:
