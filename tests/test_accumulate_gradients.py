@@ -10,7 +10,7 @@ import pytest
 from problems import compiled, grad_fn, join, loss, run, samples, split
 
 import mu2_optax
-from mu2_optax import accumulate_gradients, mu2_sgd, value_and_grad
+from mu2_optax import accumulate, accumulate_gradients, mu2_sgd, value_and_grad
 
 X1 = jnp.array([0.3, -0.2, 0.1, 0.4, -0.3], jnp.float32)
 BIG = jnp.array(samples(20 * 16).astype(np.float32)).reshape(20, 16, 6)
@@ -152,3 +152,39 @@ def test_value_and_grad_with_aux_gives_the_run_without(accumulate):
     expected, _ = run(tx, split(X1), BIG, batch_grad)
     np.testing.assert_allclose(join(params), join(expected)[-1], rtol=0, atol=1e-6)
     assert aux["losses"].shape == ((4, 4) if accumulate else (16,))
+
+
+# accumulate
+
+
+@pytest.mark.parametrize("name", ["mu2_sgd", "mu2_extra_sgd", "storm"])
+def test_accumulate_equals_the_big_batch(name):
+    tx = mu2_optax.mu2_extra_sgd(0.05) if name == "mu2_extra_sgd" else OPTIMIZERS[name]
+    one, _ = run(tx, split(X1), BIG, batch_grad)
+    two, _ = run(tx, split(X1), BIG.reshape(20, 4, 4, 6), accumulate(batch_grad))
+    np.testing.assert_allclose(join(one), join(two), rtol=0, atol=1e-6)
+
+
+def test_accumulate_keeps_the_memory_of_one_microbatch():
+    params = split(X1)
+    jitted = jax.jit(accumulate(batch_grad))
+
+    def temporary_bytes(count):
+        shape = jax.ShapeDtypeStruct((count, 4096, 6), jnp.float32)
+        return jitted.lower(params, shape).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary_bytes(64) < 1.5 * temporary_bytes(2)
+
+
+def test_accumulate_of_integers_is_no_integer():
+    correct = accumulate(lambda params, batch: jnp.sum(batch > 0))
+    found = correct(None, jnp.array([[1.0, -1.0], [1.0, 1.0]]))
+    assert float(found) == 1.5
+
+
+def test_accumulate_sums_in_float32():
+    """300 gradients of 1 and a sum in bfloat16, which stands still at 256."""
+    grad = lambda params, batch: batch.astype(jnp.bfloat16)
+    total = accumulate(grad)(jnp.array(0.0, jnp.bfloat16), jnp.ones(300))
+    assert total.dtype == jnp.bfloat16
+    assert float(total) == 1.0

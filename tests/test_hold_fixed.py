@@ -217,3 +217,39 @@ def test_hold_fixed_in_equinox_does_what_partition_does():
     only_head = lambda trained, x: loss(eqx.combine(trained, rest), x)
     assert_close(last.body, params.body)
     assert_close(last.head, by_hand(only_head, trained, BATCHES).head)
+
+
+# Optax's own wrappers, where they do hold a part
+
+
+def without_rest(params, z):
+    return {**grad_fn(params, z), "rest": [jnp.zeros(())]}
+
+
+def trained_by_hand(zs):
+    points, _ = run(mu2_sgd(0.3), split(jnp.array(X1, jnp.float32)), zs, without_rest)
+    return join(points)
+
+
+def test_masked_around_prev_grads_trains_a_part():
+    mask = {"matrix": True, "rest": [False]}
+    masked = optax.masked(mu2_sgd(0.3), mask, mask_compatible_extra_args=True)
+    zs = jnp.array(ZS[:20], jnp.float32)
+    params = previous = split(jnp.array(X1, jnp.float32))
+    state = masked.init(params)
+    for z in zs:
+        grads, prev_grads = mu2_optax.grad_pair(without_rest)(params, previous, z)
+        previous = params
+        updates, state = masked.update(grads, state, params, prev_grads=prev_grads)
+        params = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(join(params), trained_by_hand(zs)[-1], rtol=0, atol=1e-6)
+
+
+def test_partition_after_the_correction_holds_a_layer():
+    labels = {"matrix": "train", "rest": ["freeze"]}
+    anytime = mu2_optax.anytime(optax.sgd(0.3), 0.1)
+    partition = optax.partition({"train": anytime, "freeze": optax.set_to_zero()}, labels)
+    tx, zs = optax.chain(mu2_optax.corrected_momentum(0.9), partition), jnp.array(ZS, jnp.float32)
+    points, _ = run(tx, split(jnp.array(X1, jnp.float32)), zs)
+    np.testing.assert_array_equal(join(points)[:, 4], np.float32(X1[4]))
+    np.testing.assert_allclose(join(points)[:, :4], trained_by_hand(zs)[:, :4], rtol=0, atol=1e-6)

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 import reference
-from problems import grad_fn, join, loss, numpy_grad, samples, split, x64
+from problems import grad_fn, join, loss, numpy_grad, run, samples, split, x64
 
 import mu2_optax as m
 
@@ -86,3 +86,24 @@ def test_pickled_run_goes_on_exactly():
             params, state = move(params, state, batch)
         ends.append((params, state))
     jax.tree.map(np.testing.assert_array_equal, *ends)
+
+
+def test_jax_vmap_of_momenta_equals_separate_runs():
+    params, zs = split(jnp.asarray(X1, jnp.float32)), jnp.asarray(ZS, jnp.float32)
+
+    def final(gamma, power):
+        fixed, _ = run(
+            m.mu2_sgd(0.3, m.fixed_momentum(gamma=gamma)), params, jnp.asarray(ZS, jnp.float32)
+        )
+        grown, _ = run(
+            m.mu2_sgd(0.3, m.polynomial_momentum(power)), params, jnp.asarray(ZS, jnp.float32)
+        )
+        return jax.tree.map(lambda points: points[-1], (fixed, grown))
+
+    gammas, powers = jnp.array([0.05, 0.5]), jnp.array([0.5, 2.0])
+    together = jax.jit(jax.vmap(final))(gammas, powers)
+    for i in range(2):
+        alone = final(float(gammas[i]), float(powers[i]))
+        for batched, single in zip(together, alone, strict=True):
+            lane = jax.tree.map(lambda a, i=i: a[i], batched)
+            np.testing.assert_allclose(join(lane), join(single), rtol=0, atol=1e-5)

@@ -9,9 +9,11 @@ from cnn import CLASSES, LinenCNN, batches, linen_variables, nnx_model
 from flax import nnx
 from linen_steps import train_step
 from nnx_steps import train_step as nnx_train_step
+from problems import grad_fn, join, run, samples, split, x64
 
 import mu2_optax
 import mu2_optax.linen
+from mu2_optax import corrected_momentum, mu2_sgd
 from mu2_optax._internal import trees
 
 STEPS, SEEDS = 80, 3
@@ -190,3 +192,96 @@ def test_rounded_is_that_of_numpy_down_to_the_smallest():
     found = jax.jit(lambda x: trees.rounded(x, jnp.float16))(x)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(found, x.astype(np.float16).astype(np.float32))
+
+
+# d and its last point, and other dtypes of the state
+
+X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3], np.float32)
+ZS = samples(64, seed=3).astype(np.float32)
+
+
+def test_corrected_momentum_keeps_a_beta_injected_in_bfloat16():
+    """``inject_hyperparams`` casts β = 0.001 to bfloat16, where 1 - β would be 1."""
+    factory = optax.inject_hyperparams(lambda beta: corrected_momentum(beta))
+    params = jnp.ones(3, jnp.bfloat16)
+    tx = factory(beta=0.001)
+    state = tx.init(params)
+    constant = lambda params, batch: batch
+    _, state = tx.update(params, state, params, grad_fn=constant, batch=params)
+    zero = 0 * params
+    for _ in range(100):
+        _, state = tx.update(zero, state, params, grad_fn=constant, batch=zero)
+    # With g = g̃ = 0, d decays by 1 - β in each step: 0.999^100 = 0.905.
+    np.testing.assert_allclose(state.inner_state.d, 0.999**100, rtol=1e-3)
+
+
+def test_corrected_momentum_needs_a_float32_state():
+    """The gradients and the points are the same; only the dtype that d is kept in differs."""
+    zs = jnp.array(samples(200, seed=5).astype(np.float32))
+
+    def final(state_dtype):
+        beta = mu2_optax.uniform_momentum().beta
+        tx = optax.chain(corrected_momentum(beta, state_dtype=state_dtype), optax.scale(0.0))
+        _, state = run(tx, split(jnp.array(X1)), zs)
+        return join(jax.tree.map(lambda d: d.astype(jnp.float32), state[0].d))
+
+    with x64():
+        exact = final(jnp.float64)
+    error = lambda d: np.linalg.norm(d - exact) / np.linalg.norm(exact)
+    assert error(final(None)) < 1e-5
+    assert error(final(jnp.bfloat16)) > 100 * error(final(None))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_mu2_sgd_keeps_the_last_point_exactly(dtype):
+    """``state.x`` is the previous params to the last bit, even in a narrower state."""
+    tx = mu2_sgd(0.3, state_dtype=jnp.bfloat16)
+    params = split(jnp.array(X1, dtype))
+    grads = grad_fn(params, jnp.array(ZS[0], dtype))
+    _, state = tx.update(grads, tx.init(params), params, prev_grads=grads)
+    assert state.d["matrix"].dtype == jnp.bfloat16
+    assert state.w["matrix"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(join(state.x), join(params))
+
+
+def test_state_dtype_float64_leaves_params_in_float32():
+    with x64():
+        tx = mu2_sgd(0.3, state_dtype=jnp.float64)
+        params = split(jnp.array(X1, jnp.float32))
+        points, state = run(tx, params, jnp.array(ZS, jnp.float32))
+        assert points["matrix"].dtype == jnp.float32
+        assert {leaf.dtype.name for leaf in jax.tree.leaves(state)} == {"int32", "float64"}
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, "int8", bool, jnp.complex64])
+@pytest.mark.parametrize(
+    "make",
+    [
+        mu2_sgd,
+        mu2_optax.mu2_extra_sgd,
+        lambda rate, **dtype: mu2_optax.storm(rate, 0.1, **dtype),
+        lambda rate, **dtype: mu2_optax.anytime(optax.sgd(rate), 0.1, **dtype),
+    ],
+)
+def test_state_dtype_must_be_a_real_float(make, dtype):
+    with pytest.raises(ValueError, match=r"`state_dtype` must be a real floating-point .* got "):
+        make(0.1, state_dtype=dtype).init(split(jnp.array(X1)))
+
+
+@pytest.mark.parametrize("state_dtype", [None, jnp.float32, jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("make", [mu2_sgd, mu2_optax.mu2_extra_sgd])
+def test_state_dtype_keeps_the_imaginary_part_of_params(make, state_dtype):
+    """The loss |x - z|² is minimal at z, a real and a complex leaf in one tree."""
+    target = {"c": jnp.array([1 + 2j, -3j]), "r": jnp.array(0.5)}
+
+    def gradient(params, batch):
+        del batch
+        return jax.tree.map(lambda p, z: p - z, params, target)
+
+    tx = make(0.1, state_dtype=state_dtype)
+    params = jax.tree.map(jnp.zeros_like, target)
+    points, state = run(tx, params, jnp.zeros(500), gradient)
+    np.testing.assert_allclose(points["c"][-1], target["c"], atol=2e-2)
+    np.testing.assert_allclose(points["r"][-1], target["r"], atol=2e-2)
+    assert state.d["c"].dtype == jnp.complex64
+    assert state.d["r"].dtype == (state_dtype or jnp.float32)
