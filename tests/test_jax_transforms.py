@@ -92,12 +92,8 @@ def test_jax_vmap_of_momenta_equals_separate_runs():
     params, zs = split(jnp.asarray(X1, jnp.float32)), jnp.asarray(ZS, jnp.float32)
 
     def final(gamma, power):
-        fixed, _ = run(
-            m.mu2_sgd(0.3, m.fixed_momentum(gamma=gamma)), params, jnp.asarray(ZS, jnp.float32)
-        )
-        grown, _ = run(
-            m.mu2_sgd(0.3, m.polynomial_momentum(power)), params, jnp.asarray(ZS, jnp.float32)
-        )
+        fixed, _ = run(m.mu2_sgd(0.3, m.fixed_momentum(gamma=gamma)), params, zs)
+        grown, _ = run(m.mu2_sgd(0.3, m.polynomial_momentum(power)), params, zs)
         return jax.tree.map(lambda points: points[-1], (fixed, grown))
 
     gammas, powers = jnp.array([0.05, 0.5]), jnp.array([0.5, 2.0])
