@@ -1,4 +1,4 @@
-"""A state of w and d alone: the same run, in Adam's memory, and what it does where it cannot be."""
+"""A state of w and d alone: its size, and what it does where x cannot be recovered from it."""
 
 import functools
 
@@ -7,48 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import reference
-from problems import full_precision, grad_fn, join, numpy_grad, run, samples, split
+from problems import grad_fn, join, run, samples, split
 
 import mu2_optax as m
 from mu2_optax import lmo
 
-T = 300
-RADIUS = 0.7
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
-ZS = samples(T)
-PRESETS = {
-    "linear, offset 1": (m.linear_momentum(1), reference.linear(1, T)),
-    "linear, offset 0": (m.linear_momentum(), reference.linear(0, T)),
-    "uniform": (m.uniform_momentum(), reference.uniform(T)),
-    "polynomial, power 2": (m.polynomial_momentum(2), reference.polynomial(2, T)),
-    "fixed": (m.fixed_momentum(), reference.fixed(0.1, 0.9, T)),
-    "weighted": (
-        m.weighted_momentum(lambda count: jnp.sqrt(count + 1.0), beta=0.3),
-        reference.Weights(np.sqrt, lambda t: 0.3, None, T),
-    ),
-    "measured": (
-        m.linear_momentum(beta=m.measured_beta()),
-        reference.MeasuredWeights(T, [slice(0, 4), slice(4, 5)]),
-    ),
-}
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-4)])
-@pytest.mark.parametrize("preset", PRESETS)
-def test_lean_follows_the_oracle(preset, dtype, tolerance):
-    momentum, weights = PRESETS[preset]
-
-    def project(x):
-        norm = np.linalg.norm(x)
-        return x if norm <= RADIUS else x * (RADIUS / norm)
-
-    expected = reference.mu2_sgd(numpy_grad, X1, ZS, 0.5, weights, project, False)
-    with full_precision(dtype):
-        tx = m.mu2_sgd(0.5, momentum, projection=m.onto_l2_ball(RADIUS), lean=True)
-        points, state = run(tx, split(jnp.array(X1, dtype)), jnp.array(ZS, dtype))
-        np.testing.assert_allclose(join(points), expected, rtol=0, atol=tolerance)
-        assert state.x is None
+ZS = samples(60)
 
 
 def bytes_of(tree):

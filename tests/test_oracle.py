@@ -50,6 +50,7 @@ def storm(learning_rate, momentum, *, projection, weighted_steps):
 
 ALGORITHMS = {
     "mu2_sgd": (mu2_optax.mu2_sgd, reference.mu2_sgd),
+    "mu2_sgd lean": (functools.partial(mu2_optax.mu2_sgd, lean=True), reference.mu2_sgd),
     "mu2_extra_sgd": (mu2_optax.mu2_extra_sgd, reference.mu2_extra_sgd),
     "anytime_sgd": (mu2_optax.anytime_sgd, reference.anytime_sgd),
     "storm": (storm, reference.storm),
@@ -82,27 +83,22 @@ RUNS = [
     )
     if (weighted, projected) in WAYS or algorithm == "mu2_sgd"
     if not (algorithm == "storm" and weighted)  # STORM has no weighted steps
+    if not ("lean" in algorithm and preset == "linear, offset -1")  # γ would be 1
 ]
 
 
 # The fast tests have all weights with `mu2_sgd`, and one of each kind with the others.
 OF_EACH_KIND = {"linear, offset 1", "polynomial, power 0.5", "weighted", "measured"}
-IN_FLOAT64 = [
-    pytest.param(
-        *run,
-        "float64",
-        1e-12,
-        marks=[] if run[0] == "mu2_sgd" or run[1] in OF_EACH_KIND else pytest.mark.slow,
-    )
-    for run in RUNS
-]
+
+
+def case(run, dtype, tolerance, fast=()):
+    marks = () if run[0].startswith("mu2_sgd") or run[1] in fast else pytest.mark.slow
+    return pytest.param(*run, dtype, tolerance, marks=marks)
+
 
 # Rounding is a matter of the algorithm and its weights: float32 with the projection is enough.
-IN_FLOAT32 = [
-    pytest.param(*run, "float32", 1e-4, marks=[] if run[0] == "mu2_sgd" else pytest.mark.slow)
-    for run in RUNS
-    if run[2:] == (False, True)
-]
+IN_FLOAT64 = [case(run, "float64", 1e-12, OF_EACH_KIND) for run in RUNS]
+IN_FLOAT32 = [case(run, "float32", 1e-4) for run in RUNS if run[2:] == (False, True)]
 
 
 @pytest.mark.usefixtures("compiled_quickly")

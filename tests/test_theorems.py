@@ -1,9 +1,4 @@
-"""The theorems as measurements, in their fast versions; the full ones are in benchmarks/theory.
-
-All problems have a known loss, gradient, minimum, L, D and sigma; every statement is about means
-over vmapped seeds. Single precision is enough for all but the excess losses near 1e-9, which are
-computed as sums of squares and so keep their relative accuracy.
-"""
+"""The theorems as measurements, on problems whose constants are known."""
 
 import jax
 import jax.numpy as jnp
