@@ -162,12 +162,6 @@ def test_spectral_ball_newton_schulz_stays_in_the_set():
     assert smallest[-1] == pytest.approx(1, abs=1e-4)
 
 
-def test_frank_wolfe_refuses_a_point_unlike_the_params():
-    tx = mu2_optax.frank_wolfe(lambda d: d["a"])
-    with pytest.raises(ValueError, match=r"`lmo\(d\)` must have the structure and shapes"):
-        tx.update(TREE, tx.init(TREE), TREE)
-
-
 def test_lmo_refuses_bad_arguments():
     with pytest.raises(ValueError, match="`radius` must be finite and not negative, got -1"):
         lmo.l1_ball(-1)
