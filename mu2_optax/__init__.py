@@ -41,8 +41,6 @@ from mu2_optax._paper.momenta import DoubleMomentum as DoubleMomentum
 from mu2_optax._paper.momenta import fixed_momentum as fixed_momentum
 from mu2_optax._paper.momenta import linear_momentum as linear_momentum
 from mu2_optax._paper.momenta import polynomial_momentum as polynomial_momentum
-from mu2_optax._paper.momenta import uniform_momentum as uniform_momentum
-from mu2_optax._paper.momenta import weighted_momentum as weighted_momentum
 from mu2_optax._paper.projections import onto_l2_ball as onto_l2_ball
 from mu2_optax._paper.projections import per_tensor as per_tensor
 from mu2_optax._paper.projections import projected as projected

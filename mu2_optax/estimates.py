@@ -91,7 +91,8 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
 
     Args:
       operator: A function of (params, batch) that returns a tree of floating-point arrays.
-      beta: β in [0, 1], a number or a schedule such as ``uniform_momentum().beta``, which is 1/t.
+      beta: β in [0, 1], a number or a schedule such as ``polynomial_momentum(0).beta``, which is
+        1/t.
 
     Returns:
       A :class:`CorrectedEstimate`: a pair of functions ``init`` and ``update``.
@@ -102,7 +103,7 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
       >>> import jax, jax.numpy as jnp, mu2_optax
       >>> from mu2_optax import estimates
       >>> loss = lambda x, z: jnp.mean((x - z) ** 2)  # its mean over z is x**2 + 1
-      >>> tracked = estimates.corrected_estimate(loss, mu2_optax.uniform_momentum().beta)
+      >>> tracked = estimates.corrected_estimate(loss, mu2_optax.polynomial_momentum(0).beta)
       >>> batches = jax.random.normal(jax.random.key(0), (1000, 4))
       >>> state = tracked.init(0.0, batches[0])
       >>> def update(state, inputs):

@@ -31,11 +31,6 @@ BALL = m.onto_l2_ball(50.0)
 CASES = {
     "mu2_sgd": Case(m.mu2_sgd),
     "mu2_sgd linear": Case(lambda learning_rate: m.mu2_sgd(learning_rate, m.linear_momentum())),
-    "mu2_sgd weighted_momentum": Case(
-        lambda learning_rate: m.mu2_sgd(
-            learning_rate, m.weighted_momentum(lambda count: (count + 1.0) ** 2)
-        ),
-    ),
     "mu2_sgd polynomial": Case(
         lambda learning_rate: m.mu2_sgd(learning_rate, m.polynomial_momentum(3), projection=BALL)
     ),
@@ -89,7 +84,6 @@ VARIANTS = {
     "reject_nonfinite",
     "accumulate_gradients",
     "chain",
-    "mu2_sgd weighted_momentum",
     "mu2_sgd polynomial",
     "storm measured",
     "mu2_adamw",

@@ -149,7 +149,7 @@ UNIT_INTERVAL = {
     "beta of fixed_momentum": lambda v: m.fixed_momentum(beta=v),
     "gamma of fixed_momentum": lambda v: m.fixed_momentum(gamma=v),
     "gamma of anytime": lambda v: m.anytime(optax.sgd(0.1), v),
-    "beta of weighted_momentum": lambda v: m.weighted_momentum(lambda count: 1.0, beta=v),
+    "beta of linear_momentum": lambda v: m.linear_momentum(beta=v),
     "beta of DoubleMomentum": lambda v: m.DoubleMomentum(1.0, v, 0.5),
 }
 
@@ -244,7 +244,7 @@ def test_numbers_cannot_be_arrays(name, make):
     [
         lambda schedule: m.mu2_sgd(0.1, m.fixed_momentum(beta=schedule)),
         lambda schedule: m.mu2_sgd(0.1, m.fixed_momentum(gamma=schedule)),
-        lambda schedule: m.mu2_sgd(0.1, m.weighted_momentum(schedule)),
+        lambda schedule: m.mu2_sgd(0.1, m.DoubleMomentum(schedule, 0.9, 0.1), weighted_steps=True),
         lambda schedule: m.mu2_extra_sgd(schedule),
     ],
     ids=["beta", "gamma", "alpha", "learning_rate"],
@@ -299,8 +299,8 @@ def test_update_refuses_a_state_of_other_shapes(tx):
 
 
 def test_alpha_must_be_a_schedule_or_a_positive_number():
-    with pytest.raises(TypeError, match=r"`alpha` must be a function such as lambda count"):
-        m.weighted_momentum(2.0)
+    with pytest.raises(TypeError, match=r"`alpha` must be a number or a schedule, got 'linear'"):
+        m.DoubleMomentum("linear", 0.5, 0.5)
     with pytest.raises(ValueError, match=r"`alpha` must be finite and not negative, got -1"):
         m.DoubleMomentum(-1.0, 0.5, 0.5)
 
@@ -434,7 +434,12 @@ def test_update_that_fails_leaves_the_state():
 
 
 def test_update_refuses_a_state_of_another_momentum():
-    weighted = m.mu2_sgd(0.1, m.weighted_momentum(lambda count: count + 1.0))
+    measured = m.mu2_sgd(0.1, m.fixed_momentum(beta=m.measured_beta()))
     state = m.mu2_sgd(0.1).init(PARAMS)
-    with pytest.raises(ValueError, match=r"memory of a weighted momentum, got None"):
-        update(weighted, state=state)
+    with pytest.raises(ValueError, match=r"memory of a measured β, got None"):
+        update(measured, state=state)
+
+
+def test_anytime_refuses_a_gamma_with_a_memory():
+    with pytest.raises(TypeError, match=r"`gamma` must be a number or a schedule, got"):
+        m.anytime(optax.sgd(0.1), m.measured_beta())

@@ -9,7 +9,7 @@ import pytest
 import mu2_optax
 from mu2_optax.estimates import corrected_estimate, hessian_diagonal, hessian_vector_product
 
-INVERSE_TIME = mu2_optax.uniform_momentum().beta
+INVERSE_TIME = mu2_optax.polynomial_momentum(0).beta
 DATA = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
 TARGETS = np.random.default_rng(1).normal(size=64).astype(np.float32)
 

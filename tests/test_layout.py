@@ -38,8 +38,8 @@ PUBLIC = {
         eval_params fixed_momentum found_rate frank_wolfe hold_fixed grad_in_parts grad_pair
         linear_momentum measured_beta mu2 mu2_adam mu2_adamw mu2_auto mu2_extra_sgd
         mu2_frank_wolfe mu2_sgd accumulate_gradients noise_scale onto_l2_ball per_tensor
-        polynomial_momentum projected reject_nonfinite storm uniform_momentum unit_directions
-        value_and_grad weighted_momentum with_error_bar with_extra_args
+        polynomial_momentum projected reject_nonfinite storm unit_directions
+        value_and_grad with_error_bar with_extra_args
     """,
     "mu2_optax.lmo": """
         Oracle check_oracle l1_ball l2_ball linf_ball simplex spectral_ball

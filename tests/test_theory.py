@@ -49,7 +49,7 @@ def test_max_learning_rate_moves_its_optimizer():
     L, T = 2.0, 1000
     gradient = lambda x, batch: L * (x - 1)
     rate = lambda method: theory.max_learning_rate(smoothness=L, steps=T, method=method)
-    linear, uniform = mu2_optax.linear_momentum(offset=1), mu2_optax.uniform_momentum()
+    linear, uniform = mu2_optax.linear_momentum(offset=1), mu2_optax.polynomial_momentum(0)
     optimizers = {
         "mu2_sgd": mu2_optax.mu2_sgd(rate("mu2_sgd"), linear, weighted_steps=True),
         "mu2_extra_sgd": mu2_optax.mu2_extra_sgd(rate("mu2_extra_sgd")),

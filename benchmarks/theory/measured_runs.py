@@ -44,7 +44,7 @@ def _plain(grads: Any, before: Any, after: Any, state: Any) -> tuple[Any, Any, A
     return grads, before, before
 
 
-LINEAR, UNIFORM = mu2_optax.linear_momentum(offset=1), mu2_optax.uniform_momentum()
+LINEAR, UNIFORM = mu2_optax.linear_momentum(offset=1), mu2_optax.polynomial_momentum(0)
 METHODS = {
     "mu2_sgd": Method(
         "μ²-SGD",

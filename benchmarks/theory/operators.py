@@ -59,7 +59,7 @@ def main() -> None:
     tx = mu2_optax.mu2_sgd(
         0.3, mu2_optax.linear_momentum(1), projection=mu2_optax.onto_l2_ball(2.0)
     )
-    tracked = corrected_estimate(everything, mu2_optax.uniform_momentum().beta)
+    tracked = corrected_estimate(everything, mu2_optax.polynomial_momentum(0).beta)
     times = np.unique(np.logspace(0, np.log10(STEPS), 30).astype(int))
 
     def run(key):

@@ -14,7 +14,7 @@ from mu2_optax._paper.averaging import AnytimeState, anytime
 from mu2_optax._paper.estimate import CorrectedMomentumState, estimate_of
 from mu2_optax._paper.momenta import DoubleMomentum, check_momentum
 from mu2_optax._paper.projections import Projection
-from mu2_optax._paper.weights import as_weight
+from mu2_optax._paper.weights import weight_at
 
 
 class Mu2State(NamedTuple):
@@ -93,7 +93,6 @@ def _without_the_last_point(
 ) -> optax.GradientTransformationExtraArgs:
     """:func:`mu2` with x recovered in every step instead of stored."""
     check_lean(momentum)
-    gamma = as_weight(momentum.gamma)
 
     def lean(state: Mu2State, gamma: jax.Array) -> Mu2State:
         return state._replace(corrected=state.corrected._replace(x=None), gamma=gamma)
@@ -115,7 +114,7 @@ def _without_the_last_point(
         corrected = state.corrected._replace(t=t, x=x)
         move, after = tx.update(updates, Mu2State(corrected, averaged), params, **extra_args)
         corrected = after.corrected._replace(t=after.averaged.t)
-        share, _ = gamma.step(averaged.gamma_memory, after.averaged.t)
+        share = weight_at(momentum.gamma, after.averaged.t)
         return move, lean(after._replace(corrected=corrected), share)
 
     return optax.GradientTransformationExtraArgs(init, update)

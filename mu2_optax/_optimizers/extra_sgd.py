@@ -50,7 +50,6 @@ class Mu2ExtraState(NamedTuple):
       x: The average in the precision of the state, where params are narrower than that; otherwise
         None, because params are the average.
       beta_memory: What ``momentum.beta`` remembers; None for a number or a schedule.
-      gamma_memory: What ``momentum.gamma`` remembers; None for a number or a schedule.
     """
 
     t: jax.Array
@@ -58,7 +57,6 @@ class Mu2ExtraState(NamedTuple):
     d: Tree
     x: Tree = None
     beta_memory: Memory = None
-    gamma_memory: Memory = None
 
     @property
     def error(self) -> jax.Array:
@@ -132,7 +130,7 @@ def mu2_extra_sgd(
     if hint is not None:
         check_share("hint", hint)
     eta = as_schedule(learning_rate)
-    beta, gamma = as_weight(momentum.beta), as_weight(momentum.gamma)
+    beta = as_weight(momentum.beta)
     project = as_projection(projection)
 
     def init(params: Params) -> Mu2ExtraState:
@@ -143,7 +141,6 @@ def mu2_extra_sgd(
             d=stored_zeros(params, state_dtype),
             x=stored_average(params, state_dtype),
             beta_memory=beta.first(params),
-            gamma_memory=gamma.first(params),
         )
 
     def update(
@@ -164,7 +161,7 @@ def mu2_extra_sgd(
             return widened(there)
 
         count = state.t
-        share, gamma_memory = gamma.step(state.gamma_memory, count)
+        share = weight_at(momentum.gamma, count)
         step = weight_at(eta, count)
         if weighted_steps:
             step = step * weight_at(momentum.alpha, count)
@@ -198,7 +195,6 @@ def mu2_extra_sgd(
             d=cast_like(d, state.d),
             x=x,
             beta_memory=beta_memory,
-            gamma_memory=gamma_memory,
         )
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from mu2_optax._internal.trees import refined, widened
 from mu2_optax._internal.types import Params
 from mu2_optax._paper.momenta import DoubleMomentum
-from mu2_optax._paper.weights import Weight
 
 
 def last_point(params: Params, stored: Any, w: Any, gamma: jax.Array) -> Any:
@@ -29,9 +28,7 @@ def last_point(params: Params, stored: Any, w: Any, gamma: jax.Array) -> Any:
 
 def check_lean(momentum: DoubleMomentum) -> None:
     """Requires γ below 1 in the second step, if it is a concrete number."""
-    if isinstance(momentum.gamma, Weight):
-        return
-    gamma = momentum.gamma(1) if callable(momentum.gamma) else momentum.gamma
+    gamma = momentum.gamma(1)
     if not isinstance(gamma, jax.core.Tracer) and not float(gamma) < 1:
         raise ValueError(
             f"`lean=True` recovers the last point from the average, which needs γ below 1 from the "

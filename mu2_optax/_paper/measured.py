@@ -59,9 +59,9 @@ class _Measured:
         return ErrorMemory(jnp.zeros((3, len(jax.tree.leaves(params))), float))
 
     def step(
-        self, memory: ErrorMemory | None, count: jax.Array, seen: Seen | None = None
+        self, memory: ErrorMemory | None, count: jax.Array, seen: Seen
     ) -> tuple[jax.Array, ErrorMemory]:
-        if memory is None or seen is None:
+        if memory is None:
             raise ValueError(
                 "the state must hold the memory of a measured β, got None: it was made by an "
                 "optimizer with another β. Call `init` again, or restore the right checkpoint."
