@@ -224,12 +224,14 @@ def main() -> None:
         if not page.is_file():
             parser.error(f"there is no file {page}")
         text = page.read_text(encoding="utf-8")
+        if not args.pages and not MARKED.search(text):
+            continue
         rendered = render(text)
         if not args.check:
             page.write_text(rendered, encoding="utf-8")
         elif rendered != text:
-            old.append(page.name)
-        print(f"{page.name}: {len(MARKED.findall(text))} tables")
+            old.append(str(page))
+        print(f"{page}: {len(MARKED.findall(text))} tables")
     if old:
         sys.exit(
             f"other results than the files': {', '.join(old)}; run python -m benchmarks.tables"

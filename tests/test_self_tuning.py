@@ -320,7 +320,6 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, tiny, monkeypatch, capsys):
     assert "not known yet" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {
         "tiny.json",
-        "report.md",
         "front.png",
         "beside.png",
         "profiles.png",

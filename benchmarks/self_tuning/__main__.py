@@ -2,7 +2,7 @@
 
     python -m benchmarks.self_tuning --minutes 60             # goes on where it was stopped
     python -m benchmarks.self_tuning --task mlp_fashion --role tuned --peers adamw_cosine
-    python -m benchmarks.self_tuning --report                 # tables and pictures only
+    python -m benchmarks.self_tuning --report                 # pictures only
     python -m benchmarks.self_tuning --frozen COMMIT          # mu2_auto on the other tasks
 
 Untouched means at the published default; tuned means the best of the grid on this task, and
