@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep._analysis.metrics import Mode, band_of_rates, metric_mode
+from mu2_optax.sweep._metrics import Mode, band_of_rates, metric_mode
 from mu2_optax.sweep._engine import sweep
 from mu2_optax.sweep._grid import LEARNING_RATE, Grid, Rates, make_grid
 from mu2_optax.sweep._results.cells import in_grid

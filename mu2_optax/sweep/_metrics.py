@@ -59,19 +59,9 @@ def loss_sign(mode: Mode) -> float:
     return 1.0 if mode == "min" else -1.0
 
 
-def in_words(metric: str) -> str:
+def spaced(metric: str) -> str:
     """A metric's name with spaces, for text."""
     return metric.replace("_", " ")
-
-
-def as_heading(metric: str) -> str:
-    """A metric's name with spaces and a capital letter, for a heading.
-
-    Examples:
-      >>> as_heading("test_AUC")
-      'Test AUC'
-    """
-    return in_words(metric[:1].upper() + metric[1:])
 
 
 def mean(values: Any, axis: int | None = None) -> Any:
@@ -93,10 +83,6 @@ class Band(NamedTuple):
     low: Array
     high: Array
 
-    def take(self, indices: npt.NDArray[np.int64]) -> "Band":
-        """The band at some of the rates or steps."""
-        return Band(self.mean[indices], self.low[indices], self.high[indices])
-
 
 def check_rates_alone(result: SweepResult, who: str) -> None:
     """Requires a sweep with no other axis than ``learning_rate``; ``who`` begins the message."""
@@ -107,57 +93,10 @@ def check_rates_alone(result: SweepResult, who: str) -> None:
         )
 
 
-def shared_metrics(results: Mapping[str, SweepResult]) -> list[str]:
-    """The metrics that all results have; a result without any metrics does not count."""
-    known = [result.metrics for result in results.values() if result.metrics]
-    return [name for name in known[0] if all(name in metrics for metrics in known)] if known else []
-
-
 def all_rates(results: Iterable[SweepResult]) -> Array:
     """The learning rates of all results, in order and each of them once."""
     rates = [rate for result in results for rate in result.axes.get(LEARNING_RATE, ())]
     return np.unique(np.asarray(rates, np.float64))
-
-
-def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[Array, Array, float]:
-    """A sweep's final values as losses: low is better, and what diverged is infinite.
-
-    Returns the rates in order, the losses (rates, seeds), and the sign that turns them into values.
-    """
-    rates = result.learning_rates
-    check_rates_alone(result, "the measures need a sweep")
-    if not result.finished.all():
-        raise ValueError(
-            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first, or "
-            "measure `result.complete_seeds()`."
-        )
-    if (rates <= 0).any():
-        raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")
-    sign = loss_sign(metric_mode(metric, mode))
-    order = np.argsort(rates)
-    losses = sign * result.final(metric)[order]
-    return rates[order], np.where(np.isfinite(losses), losses, np.inf), sign
-
-
-def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
-    """The metric before training: given, held by another metric, or the start of its curve."""
-    if isinstance(initial, str):
-        values: Any = result.final(initial)
-    elif initial is not None:
-        values = initial
-    elif result.metric(metric).ndim > len(result.shape):
-        values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
-    else:
-        raise ValueError(
-            f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
-            "training, or the name of the metric that holds it."
-        )
-    values = np.asarray(values, np.float64)
-    known = values[np.isfinite(values)]  # a cell that failed has none
-    start = float(np.median(known)) if known.size else np.nan
-    if not np.isfinite(start):
-        raise ValueError(f"`initial` must be finite, got {start}.")
-    return start
 
 
 def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[np.bool_]]:
@@ -217,10 +156,3 @@ def _repeated(result: SweepResult, rates: Array) -> SweepResult:
         errors={(i, *cell): e for cell, e in result.errors.items() for i in range(len(rates))},
         info=result.info | {"flat": True},
     )
-
-
-def spans_decades(values: Any) -> bool:
-    """Whether values need a logarithmic axis: positive, and over a factor of 30 apart."""
-    finite = np.asarray(values, np.float64)
-    finite = finite[np.isfinite(finite)]
-    return bool(finite.size and finite.min() > 0 and finite.max() / 30 > finite.min())
