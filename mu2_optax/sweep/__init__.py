@@ -19,11 +19,12 @@ from mu2_optax.sweep._data import load_digits as load_digits
 from mu2_optax.sweep._data import load_mnist as load_mnist
 from mu2_optax.sweep._engine import SweepInterrupted as SweepInterrupted
 from mu2_optax.sweep._engine import sweep as sweep
+from mu2_optax.sweep._files import load_results as load_results
+from mu2_optax.sweep._files import save_results as save_results
+from mu2_optax.sweep._files import write_csv as write_csv
 from mu2_optax.sweep._halving import halving as halving
+from mu2_optax.sweep._merge import merge as merge
 from mu2_optax.sweep._remote.executor import ExecutorError as ExecutorError
 from mu2_optax.sweep._report.comparison import write_comparison as write_comparison
 from mu2_optax.sweep._report.page import write_report as write_report
-from mu2_optax.sweep._results.cells import merge as merge
-from mu2_optax.sweep._results.files import load_results as load_results
-from mu2_optax.sweep._results.files import save_results as save_results
-from mu2_optax.sweep._results.result import SweepResult as SweepResult
+from mu2_optax.sweep._result import SweepResult as SweepResult
