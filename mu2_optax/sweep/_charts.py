@@ -20,7 +20,7 @@ from mu2_optax.sweep._metrics import (
     over_rates,
     spaced,
 )
-from mu2_optax.sweep._results.result import Results, SweepResult, by_label
+from mu2_optax.sweep._result import Results, SweepResult, by_label
 from mu2_optax.sweep._styles import numbered_styles, styles
 
 if TYPE_CHECKING:

@@ -179,7 +179,9 @@ def draw(
         .add_params(shown)
     )
     ticks = {"values": list(x.ticks)} if x.ticks else {}
-    across = alt.X("x:Q", title=x.title, scale=axis_scale(x), axis=alt.Axis(**_TEXT, **ticks, grid=False))
+    across = alt.X(
+        "x:Q", title=x.title, scale=axis_scale(x), axis=alt.Axis(**_TEXT, **ticks, grid=False)
+    )
     up = alt.Y("y:Q", title=y.title, scale=axis_scale(y), axis=alt.Axis(**_TEXT, tickCount=6))
     own = alt.Color("line:N", scale=color, legend=None)
     pointed = {"line": legend or "optimizer", "at": x.title, "mean": y.title, "seeds": "over seeds"}
@@ -205,13 +207,18 @@ def draw(
     if marks:
         kinds = [kind for kind in _KINDS if any(mark["kind"] == kind for mark in marks)]
         shapes = alt.Scale(domain=kinds, range=[_KINDS[kind] for kind in kinds])
-        kind_legend = alt.Legend(title=None, **_KEYS | {"symbolSize": 100, "symbolStrokeColor": "#777"})
+        kind_legend = alt.Legend(
+            title=None, **_KEYS | {"symbolSize": 100, "symbolStrokeColor": "#777"}
+        )
         layers.append(
             alt.Chart(alt.Data(values=list(marks)))
             .transform_filter(shown)
             .mark_point(filled=False, size=170, strokeWidth=2, opacity=1, clip=True)
             .encode(
-                across, up, own, alt.Shape("kind:N", scale=shapes, legend=kind_legend),
+                across,
+                up,
+                own,
+                alt.Shape("kind:N", scale=shapes, legend=kind_legend),
                 tooltip=[*tooltip[:-1], alt.Tooltip("kind:N", title="marked")],
             )
         )

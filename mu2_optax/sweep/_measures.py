@@ -8,13 +8,13 @@ interval is coarse.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep._metrics import Array, Mode, check_rates_alone, loss_sign, mean, metric_mode
-from mu2_optax.sweep._results.result import SweepResult
+from mu2_optax.sweep._metrics import Array, Mode, final_losses, initial_loss, mean
+from mu2_optax.sweep._result import SweepResult
 
 _ROUNDING = 1 + 1e-6  # what lies on the border of a tolerance, to float32 rounding, is inside
 
@@ -255,41 +255,3 @@ def bootstrap(
     tail = (1 - confidence) / 2
     low, high = np.quantile(samples, [tail, 1 - tail])
     return float(measure(mean(losses, axis=1))), (float(low), float(high))
-
-
-def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[Array, Array, float]:
-    """A sweep's final values as losses: low is better, and what diverged is infinite.
-
-    Returns the rates in order, the losses (rates, seeds), and the sign that turns them into values.
-    """
-    rates = result.learning_rates
-    check_rates_alone(result, "the measures need a sweep")
-    if not result.finished.all():
-        raise ValueError(
-            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first."
-        )
-    if (rates <= 0).any():
-        raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")
-    sign = loss_sign(metric_mode(metric, mode))
-    order = np.argsort(rates)
-    losses = sign * result.final(metric)[order]
-    return rates[order], np.where(np.isfinite(losses), losses, np.inf), sign
-
-
-def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
-    """The metric before training: given, held by another metric, or the start of its curve."""
-    values: Any = initial
-    if isinstance(initial, str):
-        values = result.final(initial)
-    elif initial is None and result.metric(metric).ndim > len(result.shape):
-        values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
-    elif initial is None:
-        raise ValueError(
-            f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
-            "training, or the name of the metric that holds it."
-        )
-    values = np.asarray(values, np.float64)
-    known = values[np.isfinite(values)]  # a cell that failed has none
-    if not known.size:
-        raise ValueError(f"`initial` must be finite, got {initial}.")
-    return float(np.median(known))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mu2_optax.sweep._grid import LEARNING_RATE
-from mu2_optax.sweep._results.result import SweepResult
+from mu2_optax.sweep._result import SweepResult
 
 Mode = Literal["min", "max"]
 Array = npt.NDArray[np.float64]
@@ -64,6 +64,33 @@ def spaced(metric: str) -> str:
     return metric.replace("_", " ")
 
 
+def number_text(value: float) -> str:
+    """A value in a table.
+
+    Examples:
+      >>> number_text(0.9417), number_text(2.5), number_text(0.00012), number_text(12345.0)
+      ('.942', '2.500', '1.2e-4', '1.2e4')
+    """
+    if 0 < abs(value) < 5e-4 or abs(value) >= 1e4:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    text = f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
+    return text.removeprefix("0") if 0 < value < 1 else text
+
+
+def rate_text(rate: float) -> str:
+    """A positive number, such as a learning rate, in few characters.
+
+    Examples:
+      >>> rate_text(0.01), rate_text(1e-4), rate_text(10_000.0), rate_text(3.16227766)
+      ('0.01', '1e-4', '1e4', '3.16')
+    """
+    mantissa, exponent = f"{rate:e}".split("e")
+    short = f"{float(mantissa):.3g}e{int(exponent)}"
+    plain = f"{rate:.3g}"
+    return short if "e" in plain or len(plain) > max(4, len(short)) else plain
+
+
 def mean(values: Any, axis: int | None = None) -> Any:
     """The mean in float64, even where the sum would overflow."""
     scale = 2.0**-10  # a power of two, which changes no digit
@@ -97,6 +124,44 @@ def all_rates(results: Iterable[SweepResult]) -> Array:
     """The learning rates of all results, in order and each of them once."""
     rates = [rate for result in results for rate in result.axes.get(LEARNING_RATE, ())]
     return np.unique(np.asarray(rates, np.float64))
+
+
+def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[Array, Array, float]:
+    """A sweep's final values as losses: low is better, and what diverged is infinite.
+
+    Returns the rates in order, the losses (rates, seeds), and the sign that turns them into values.
+    """
+    rates = result.learning_rates
+    check_rates_alone(result, "the measures need a sweep")
+    if not result.finished.all():
+        raise ValueError(
+            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first."
+        )
+    if (rates <= 0).any():
+        raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")
+    sign = loss_sign(metric_mode(metric, mode))
+    order = np.argsort(rates)
+    losses = sign * result.final(metric)[order]
+    return rates[order], np.where(np.isfinite(losses), losses, np.inf), sign
+
+
+def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
+    """The metric before training: given, held by another metric, or the start of its curve."""
+    values: Any = initial
+    if isinstance(initial, str):
+        values = result.final(initial)
+    elif initial is None and result.metric(metric).ndim > len(result.shape):
+        values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
+    elif initial is None:
+        raise ValueError(
+            f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
+            "training, or the name of the metric that holds it."
+        )
+    values = np.asarray(values, np.float64)
+    known = values[np.isfinite(values)]  # a cell that failed has none
+    if not known.size:
+        raise ValueError(f"`initial` must be finite, got {initial}.")
+    return float(np.median(known))
 
 
 def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[np.bool_]]:

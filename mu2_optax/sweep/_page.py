@@ -1,32 +1,20 @@
-"""The page: what is on it, and the document around it."""
+"""A sweep as one HTML page that needs no network and no other file."""
 
-from collections.abc import Iterable, Mapping
-from html import escape
+import re
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from math import isfinite
 from pathlib import Path
+from typing import Any
 
-from mu2_optax.sweep._analysis.metrics import (
-    Mode,
-    check_rates_alone,
-    in_words,
-    metric_mode,
-    over_rates,
-)
-from mu2_optax.sweep._analysis.styles import Looks, make_looks, style_sheet, styles
-from mu2_optax.sweep._analysis.summary import Summary, number_text, rate_text, summarize
-from mu2_optax.sweep._report.figures import curves, main_figure, other_metrics
-from mu2_optax.sweep._report.tables import (
-    best_settings,
-    count,
-    divergence,
-    history,
-    measure_definitions,
-    run_facts,
-    table,
-)
-from mu2_optax.sweep._results.disk import write_atomically
-from mu2_optax.sweep._results.result import Results, SweepResult, by_label
+import numpy as np
+
+from mu2_optax.sweep._charts import plot_curves, plot_sweep
+from mu2_optax.sweep._files import written_whole
+from mu2_optax.sweep._metrics import Mode, is_flat, metric_mode, number_text, rate_text, spaced
+from mu2_optax.sweep._result import Results, SweepResult, by_label
+from mu2_optax.sweep._styles import COLORS, styles
+from mu2_optax.sweep._summary import Row, Summary, summarize
+from mu2_optax.sweep._table import verdict
 
 
 def write_report(
@@ -35,32 +23,31 @@ def write_report(
     path: str | Path,
     *,
     mode: Mode | None = None,
-    title: str | None = None,
-    command: str | None = None,
+    title: str = "Sweep",
     initial: float | str | None = None,
     tolerance: float | None = None,
 ) -> None:
     """Writes results as one HTML page that needs no network and no other file.
 
-    It has the picture (point at a value to see its rate and seed; a second chart where lines
-    overlap), the best setting of each optimizer as a line of Python, the table, the measures
-    with what they mean, curves over steps for each metric that has them, the other metrics, what
-    diverged, and how and when it was run. It is dark if the reader's system is, and prints in
-    full. A label has the same colour on every page and in every picture.
+    It has the verdict in words, the chart of `plot_sweep`, the best setting of each optimizer as a
+    line of Python, the table with the measures, curves over steps for each metric that has them,
+    why cells failed, and how and when it was run. It is dark if the reader's system is.
 
     Args:
       results: A result, a list of results with distinct labels, or a dict of them by label, over
         ``learning_rate`` alone.
-      metric: The metric of table and picture.
+      metric: The metric of table and chart.
       path: A file name that ends in ``.html``.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
-      title: The page's title; "Sweep" if None.
-      command: The command that made the results, to be shown; that of ``result.info`` if None.
+      title: The page's title.
       initial: The metric before training, for the learning-rate sensitivity: a number, or the name
         of the metric that holds it. If None, the sensitivity is shown if ``metric`` is a curve.
       tolerance: How far from the best a plateau goes, in the metric's unit; if None, 0.02 for what
         is better high and at most 1, and otherwise 5 % of the way from the metric before training
         to the best, or of the best where that is not known.
+
+    Raises:
+      ModuleNotFoundError: If Altair or vl-convert is not installed.
 
     Examples:
       >>> from mu2_optax.sweep import sweep
@@ -68,120 +55,162 @@ def write_report(
       >>> result = sweep(train, [0.1, 1.0, 10.0], seeds=2, progress=False)
       >>> write_report(result, "loss", "report.html")  # doctest: +SKIP
     """
-    given = by_label(results)
-    labelled = checked(given, path)
-    summary = summarize(labelled, metric, metric_mode(metric, mode), initial, tolerance)
-    looks = make_looks(styles(labelled))
-    parts = [
-        main_figure(labelled, looks, summary),
-        best_settings(labelled, looks, summary),
-        table(labelled, looks, summary),
-        measure_definitions(summary),
-        *curves(labelled, looks, summary),
-        other_metrics(labelled, looks, metric),
-        divergence(labelled),
-        history(labelled, command),
-    ]
-    facts = [_counts(given, summary)]
-    write_page(path, title or "Sweep", facts, _headline(summary), parts, looks)
-
-
-def checked(results: Mapping[str, SweepResult], path: str | Path) -> dict[str, SweepResult]:
-    """The results by label, ready for a page; an error if no page can be made of them there."""
     if Path(path).suffix != ".html":
         raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
-    labelled = over_rates(results)
-    if not labelled:
-        raise ValueError("there is nothing to report: `results` is empty.")
-    for result in labelled.values():
-        check_rates_alone(result, "a report needs sweeps")
-    if not any((result.learning_rates > 0).any() for result in labelled.values()):
-        raise ValueError(
-            "a report needs a learning rate above 0, got none; its axis is logarithmic."
-        )
-    return labelled
+    labelled = by_label(results)
+    chart = plot_sweep(labelled, metric, mode=mode)
+    try:
+        import jinja2
+        import vl_convert
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "pages need Altair and vl-convert: `pip install altair vl-convert-python`"
+        ) from error
+    summary = summarize(labelled, metric, metric_mode(metric, mode), initial, tolerance)
+    looks = dict(zip(labelled, styles(labelled), strict=True))
+    settings = [
+        {
+            "label": label,
+            "value": _value(row, summary),
+            "python": _python_line(labelled[label], label, rate),
+        }
+        for label, rate in summary.best_rates.items()
+        for row in [summary.rows[label]]
+    ]
+    source = (files(__package__) / "report.html.jinja").read_text("utf-8")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    page = environment.from_string(source).render(
+        title=title,
+        counts=_counts(labelled, summary),
+        verdict=verdict(summary),
+        metric=spaced(metric),
+        chart=_spec(chart),
+        keys={label: (look.color, COLORS[look.color]) for label, look in looks.items()},
+        settings=settings,
+        columns=[*map(rate_text, summary.rates), *_measures(summary)],
+        rows={label: _cells(row, summary) for label, row in summary.rows.items()},
+        summary=summary,
+        curves=_curves(labelled, summary),
+        errors=_errors(labelled),
+        facts=_facts(list(labelled.values())),
+        dark=COLORS,
+        library=vl_convert.javascript_bundle(),
+    )
+    with written_whole(path) as file:
+        file.write(page.encode())
 
 
-def write_page(
-    path: str | Path,
-    title: str,
-    facts: Iterable[str],
-    headline: str,
-    parts: Iterable[str],
-    looks: Looks,
-) -> None:
-    """Writes a page as one file that needs no other, and loads nothing."""
-    here = files(__package__)
-    style = (here / "page.css").read_text("utf-8") + style_sheet(looks.values())
-    script = (here / "page.js").read_text("utf-8")
-    lines = "".join(f'<p class="facts">{fact}</p>' for fact in facts)
-    header = f'<header><h1>{escape(title)}</h1>{lines}<p class="headline">{headline}</p></header>'
-    body = "\n".join(part for part in (header, *parts) if part)
-    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-    page = f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<title>{escape(title)}</title>
-<style>{style}</style>
-</head>
-<body>
-{body}
-<script>{script}</script>
-</body>
-</html>
-"""
-    write_atomically(path, page)
+def _spec(chart: Any) -> dict[str, Any]:
+    """A chart as Vega-Lite, as wide as the page."""
+    spec: dict[str, Any] = chart.properties(width="container", height=340).to_dict()
+    return spec
+
+
+def _curves(results: Mapping[str, SweepResult], summary: Summary) -> dict[str, dict[str, Any]]:
+    """For each metric that is a curve, its chart: each optimizer at its best rate."""
+    charts = {}
+    for name in dict.fromkeys(name for result in results.values() for name in result.metrics):
+        rates = summary.best_rates
+        curved = {
+            label: result
+            for label, result in results.items()
+            if label in rates
+            and name in result.metrics
+            and result.dims(name)[len(result.shape) :] == ("step",)
+        }
+        if curved:
+            mode = summary.mode if name == summary.metric else None
+            charts[spaced(name.removesuffix("_curve"))] = _spec(
+                plot_curves(curved, name, learning_rate=rates, mode=mode)
+            )
+    return charts
+
+
+def _measures(summary: Summary) -> list[str]:
+    """The names of the measures in the table."""
+    sensitive = any(row.sensitivity for row in summary.rows.values())
+    return ["plateau", "ratio", *(["sensitivity"] if sensitive else [])]
+
+
+def _cells(row: Row, summary: Summary) -> list[tuple[str, str, str]]:
+    """For each cell of a row its text, the interval below it, and its class."""
+    cells = []
+    for mean, text in zip(row.means.tolist(), row.texts, strict=True):
+        near = abs(mean - summary.best) <= summary.tolerance * (1 + 1e-6)
+        cells.append((text, "", "near" if near else "lost" if text in ("div", "err") else ""))
+    known = (
+        (row.plateau, "{:.1f}".format),
+        (row.stability, rate_text),
+        (row.sensitivity, number_text),
+    )
+    for (measure, written), _ in zip(known, _measures(summary), strict=False):
+        ends = [written(end) for end in measure.interval] if measure and summary.seeds > 1 else []
+        cells.append((written(measure.value) if measure else "", " … ".join(ends), ""))
+    return cells
+
+
+def _value(row: Row, summary: Summary) -> str:
+    """What a row gives at its best rate, and at the published default."""
+    assert row.tuned is not None  # it has a best rate
+    if row.flat:
+        return f"{row.texts[row.tuned]} without a learning rate"
+    text = f"{row.texts[row.tuned]} at {rate_text(summary.rates[row.tuned])}"
+    if row.untouched is None or row.untouched == row.tuned:
+        return text
+    default = rate_text(summary.rates[row.untouched])
+    return f"{text}; {row.texts[row.untouched]} at the published default, {default}"
+
+
+def _python_line(result: SweepResult, label: str, rate: float) -> str:
+    """The call that makes an optimizer, or the rate alone if ``info["python"]`` has none."""
+    line = result.info.get("python")
+    if isinstance(line, str):
+        return re.sub(r"\blearning_rate\b", repr(rate), line)
+    comment = " ".join(label.split()) or "this sweep"
+    return (
+        f"# {comment}: no learning rate"
+        if is_flat(result)
+        else f"learning_rate = {rate!r}  # {comment}"
+    )
 
 
 def _counts(results: Mapping[str, SweepResult], summary: Summary) -> str:
-    """How much was swept, how much of it failed, and when."""
+    """How much was swept, and how much of it failed."""
     finished = sum(int(result.finished.sum()) for result in results.values())
     total = sum(result.finished.size for result in results.values())
     failed = sum(int(result.failed().sum()) for result in results.values())
     diverged = sum(int(result.diverged().sum()) for result in results.values()) - failed
-    seeds = len(set().union(*(result.seeds.tolist() for result in results.values())))
-    facts = [
-        count(len(results), "optimizer"),
-        count(len(summary.rates), "learning rate"),
-        count(seeds, "seed"),
-        f"{finished} cells" if finished == total else f"{finished} of {total} cells finished",
-        f"{diverged} diverged",
-        *([f"{failed} failed"] if failed else []),
-        *filter(None, [run_facts(results.values()).get("date")]),
-    ]
-    return " · ".join(facts)
-
-
-def _headline(summary: Summary) -> str:
-    """What the table says, in a sentence or two."""
-    name = escape(in_words(summary.metric))
-    flat = [
-        f"<b>{escape(label)}</b>, which has no learning rate, reaches a {name} of "
-        f"{number_text(float(row.means[0]))}. "
-        for label, row in summary.rows.items()
-        if row.flat and isfinite(row.means[0])
-    ]
-    return "".join(flat) + _plateaus(name, summary)
-
-
-def _plateaus(name: str, summary: Summary) -> str:
-    """How far off the learning rate may be."""
-    if not any(row.plateau for row in summary.rows.values()):
-        return f"No measures of {name}: they need every cell finished, and rates above 0."
-    reach = f"within {summary.tolerance_text} of the best {name}, {number_text(summary.best)}"
-    if not summary.widest:
-        return f"No two neighbouring learning rates are {reach}: the learning rate decides."
-    *others, last = (
-        f"<b>{escape(label)}</b>" if label else "This sweep" for label in summary.widest
+    cells = f"{finished} cells" if finished == total else f"{finished} of {total} cells finished"
+    return (
+        f"optimizers: {len(results)} · learning rates: {len(summary.rates)} · seeds: {summary.seeds} · "
+        f"{cells} · {diverged} diverged · {failed} failed"
     )
-    plateau = summary.rows[summary.widest[0]].plateau
-    assert plateau is not None  # the widest one
-    wide = f"{plateau.value:.1f} decades of learning rates"
-    if others:
-        return f"{', '.join(others)} and {last} have the widest plateaus: {wide} are {reach}."
-    has = "has the widest plateau" if len(summary.rows) > 1 else "has a plateau"
-    ends = f"from {rate_text(plateau.low)} to {rate_text(plateau.high)}"
-    return f"{last} {has}: {wide}, {ends}, are {reach}."
+
+
+def _errors(results: Mapping[str, SweepResult]) -> list[str]:
+    """Each error with the label and the rates at which cells failed with it."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for label, result in results.items():
+        for (*at, _), error in result.errors.items():
+            rates = [rate_text(result.learning_rates[i]) for i in at]
+            places.setdefault((label, error), []).extend(rates)
+    return [
+        f"{label}{' at ' if rates else ''}{', '.join(dict.fromkeys(rates))}: {error}"
+        for (label, error), rates in places.items()
+    ]
+
+
+def _facts(results: Sequence[SweepResult]) -> dict[str, str]:
+    """How it was run: what ``info`` says, each fact once."""
+    facts: dict[str, list[str]] = {}
+    for info in (result.info for result in results):
+        for name in ("command", "date"):
+            facts.setdefault(name, []).append(str(info.get(name) or ""))
+        for name in ("versions", "machine", "context"):
+            own = (info.get(name) or {}).items()
+            listed = ", ".join(f"{key} {value}" for key, value in own if value is not None)
+            facts.setdefault(name, []).append(listed)
+    joined = {name: "; ".join(dict.fromkeys(filter(None, own))) for name, own in facts.items()}
+    seconds = [r.info.get("compile_seconds", 0) + r.info.get("run_seconds", 0) for r in results]
+    joined["time"] = f"{np.sum(seconds):.0f} s" if any(seconds) else ""
+    return {name: text for name, text in joined.items() if text}

@@ -1,12 +1,11 @@
-"""What a table of sweeps says: a row per result, the measures, and which row is flattest."""
+"""What a table of sweeps says: a row for each result, and the measures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from mu2_optax.sweep._analysis.measures import (
+from mu2_optax.sweep._measures import (
     LearningRateSensitivity,
     PlateauWidth,
     StabilityRange,
@@ -14,7 +13,7 @@ from mu2_optax.sweep._analysis.measures import (
     plateau_width,
     stability_range,
 )
-from mu2_optax.sweep._analysis.metrics import (
+from mu2_optax.sweep._metrics import (
     Array,
     Mode,
     all_rates,
@@ -22,9 +21,11 @@ from mu2_optax.sweep._analysis.metrics import (
     initial_loss,
     is_flat,
     loss_sign,
+    number_text,
     over_rates,
+    rate_text,
 )
-from mu2_optax.sweep._results.result import SweepResult
+from mu2_optax.sweep._result import SweepResult
 
 _NEAR = 0.05  # the default tolerance, as a share of the way from the start to the best
 
@@ -34,17 +35,15 @@ class Row:
     """One result.
 
     Attributes:
-      means: The mean over the finished seeds at each rate of the table; NaN or Inf if one diverged,
-        NaN if none has finished.
-      texts: The means as text; ``err`` where a seed failed, ``@27`` if `halving` stopped the rate
-        after 27 steps, empty where this result was not swept.
-      finished: At which rates of the table every seed has finished.
-      stopped: After how many steps `halving` stopped each rate of the table; 0 if it did not.
+      means: The mean over the finished seeds at each rate of the table, or not finite.
+      texts: The means as text: ``div`` where a seed diverged, ``err`` where one failed, ``--``
+        where none has finished, ``@27`` where `halving` stopped after 27 steps, and nothing where
+        this result was not swept.
       flat: Whether there was no learning rate to choose; its values are then the same everywhere,
         and it has no measures.
-      untouched: The index, among the table's rates, of the rate that was published as the default;
-        None if there is none. If ``flat``, any index.
-      tuned: The index of the best rate among those of the table; None if no mean is finite.
+      untouched: The index of the rate that was published as the default; None if there is none. If
+        ``flat``, any index.
+      tuned: The index of the best rate; None if no mean is finite.
       plateau: The plateau near the table's best; None while cells are missing, or if a rate is 0.
       stability: The rates near the row's own best; None likewise.
       sensitivity: The mean loss above the row's own best; None likewise, or if the metric before
@@ -53,19 +52,12 @@ class Row:
 
     means: Array
     texts: list[str]
-    finished: npt.NDArray[np.bool_]
-    stopped: npt.NDArray[np.int64]
     flat: bool
     untouched: int | None
     tuned: int | None
-    plateau: PlateauWidth | None
-    stability: StabilityRange | None
-    sensitivity: LearningRateSensitivity | None
-
-    @property
-    def best(self) -> float:
-        """The best mean; NaN if none is finite."""
-        return np.nan if self.tuned is None else float(self.means[self.tuned])
+    plateau: PlateauWidth | None = None
+    stability: StabilityRange | None = None
+    sensitivity: LearningRateSensitivity | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +68,7 @@ class Summary:
       metric: The metric's name.
       mode: Whether low (``"min"``) or high (``"max"``) is better.
       rates: The learning rates of the table, in order.
+      seeds: The number of seeds.
       rows: A row per label.
       best: The best mean in the table; NaN if there is none.
       tolerance: How far from ``best`` a plateau goes.
@@ -86,26 +79,17 @@ class Summary:
     metric: str
     mode: Mode
     rates: Array
+    seeds: int
     rows: dict[str, Row]
     best: float
     tolerance: float
     rule: str
-    widest: tuple[str, ...]
+    widest: list[str]
 
     @property
-    def has_sensitivity(self) -> bool:
-        """Whether the sensitivity of any row is known."""
-        return any(row.sensitivity for row in self.rows.values())
-
-    def within(self, best: str) -> str:
-        """How far a plateau goes, in words: ``within 0.02 of`` what ``best`` names."""
-        rule = f" ({self.rule})" if self.rule else ""
-        return f"within {self.tolerance_text} of {best}{rule}"
-
-    @property
-    def tolerance_text(self) -> str:
-        """The tolerance as text."""
-        return rate_text(float(f"{self.tolerance:.2g}"))
+    def within(self) -> str:
+        """How far a plateau goes, in words."""
+        return f"within {rate_text(float(f'{self.tolerance:.2g}'))} of the table's best{self.rule}"
 
     @property
     def best_rates(self) -> dict[str, float]:
@@ -129,84 +113,59 @@ def summarize(
     """
     results = over_rates(results)
     rates, sign = all_rates(results.values()), loss_sign(mode)
-    bands = {label: band_of_rates(result, metric)[0] for label, result in results.items()}
-    finite = np.concatenate([band.mean[np.isfinite(band.mean)] for band in bands.values()])
-    best = float(sign * (sign * finite).min()) if finite.size else np.nan
+    seeds = len(next(iter(results.values())).seeds)
+    rows = {label: _row(result, metric, rates, sign) for label, result in results.items()}
+    losses = sign * np.concatenate([row.means for row in rows.values()])
+    best = float(sign * losses[np.isfinite(losses)].min()) if np.isfinite(losses).any() else np.nan
+    starts = {label: _start(result, metric, initial) for label, result in results.items()}
+    known = [start for start in starts.values() if start is not None]
     rule = ""
-    if tolerance is None:
-        starts = [_start(result, metric, initial) for result in results.values()]
-        tolerance, rule = _tolerance([s for s in starts if s is not None], mode, best)
-    rows = {}
-    for label, result in results.items():
-        own = np.searchsorted(rates, result.learning_rates)
-        means, finished = np.full(len(rates), np.nan), np.zeros(len(rates), bool)
-        means[own], finished[own] = bands[label].mean, result.finished.all(axis=1)
-        stopped = np.zeros(len(rates), int)
-        for rate, steps in result.info.get("halving", {}).get("stopped", []):
-            stopped[rates == rate] = steps
-        texts = [""] * len(rates)
-        for i, failed in zip(own, result.failed(), strict=True):
-            text = f"@{stopped[i]}" if stopped[i] else number_text(means[i], finished[i])
-            texts[i] = "err" if failed.any() else text
-        flat = is_flat(result)
-        default = np.flatnonzero(rates == result.info.get("untouched")).tolist()
-        untouched = 0 if flat else next(iter(default), None)
-        losses = np.where(np.isfinite(means), sign * means, np.inf)
-        tuned = int(losses.argmin()) if np.isfinite(losses).any() else None
-        plateau = stability = sensitivity = None
-        complete = result.finished.all() and np.isfinite(best) and (result.learning_rates > 0).all()
-        if complete and not flat:
-            plateau = plateau_width(result, metric, tolerance, best=best, mode=mode)
-            optimum = min(best, 0.0) if mode == "min" else max(best, 1.0)
-            stability = stability_range(result, metric, optimum=optimum, mode=mode)
-            if tuned is not None and _start(result, metric, initial) is not None:
-                sensitivity = lr_sensitivity(result, metric, initial, mode=mode)
-        rows[label] = Row(
-            means, texts, finished, stopped, flat, untouched, tuned, plateau, stability, sensitivity
-        )
+    if tolerance is None and mode == "max" and 0 <= best <= 1:  # an accuracy
+        tolerance = 0.02
+    elif tolerance is None and known and np.isfinite(best):
+        tolerance = _NEAR * max(sign * (float(np.median(known)) - best), 0.0)
+        rule = f" ({_NEAR * 100:.0f} % of the way from before training)"
+    elif tolerance is None:
+        tolerance, rule = _NEAR * abs(np.nan_to_num(best)), f" ({_NEAR * 100:.0f} % of it)"
+    for label, row in rows.items():
+        result = results[label]
+        complete = result.finished.all() and (result.learning_rates > 0).all()
+        if row.flat or not complete or not np.isfinite(best):
+            continue
+        optimum = min(best, 0.0) if mode == "min" else max(best, 1.0)
+        plateau = plateau_width(result, metric, tolerance, best=best, mode=mode)
+        stability = stability_range(result, metric, optimum=optimum, mode=mode)
+        sensitivity = None
+        if row.tuned is not None and starts[label] is not None:
+            sensitivity = lr_sensitivity(result, metric, initial, mode=mode)
+        measures = {"plateau": plateau, "stability": stability, "sensitivity": sensitivity}
+        rows[label] = Row(**(vars(row) | measures))
     widths = {label: round(row.plateau.value, 6) for label, row in rows.items() if row.plateau}
     top = max(widths.values(), default=0.0)
-    widest = tuple(label for label, width in widths.items() if width == top > 0)
-    return Summary(metric, mode, rates, rows, best, tolerance, rule, widest)
+    widest = [label for label, width in widths.items() if width == top > 0]
+    return Summary(metric, mode, rates, seeds, rows, best, tolerance, rule, widest)
 
 
-def number_text(value: float, finished: bool = True) -> str:
-    """A value in a table: ``.942``, ``div`` if it diverged, ``--`` if it has not been run.
-
-    Examples:
-      >>> number_text(0.9417), number_text(2.5), number_text(0.00012), number_text(np.inf)
-      ('.942', '2.500', '1.2e-4', 'div')
-    """
-    if not np.isfinite(value):
-        return "div" if finished else "--"
-    if 0 < abs(value) < 5e-4 or abs(value) >= 1e4:
-        mantissa, exponent = f"{value:.1e}".split("e")
-        return f"{mantissa}e{int(exponent)}"
-    text = f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
-    return text.removeprefix("0") if 0 < value < 1 else text
-
-
-def rate_text(rate: float) -> str:
-    """A positive number, such as a learning rate, in few characters.
-
-    Examples:
-      >>> rate_text(0.01), rate_text(1e-4), rate_text(10_000.0), rate_text(3.16227766)
-      ('0.01', '1e-4', '1e4', '3.16')
-    """
-    mantissa, exponent = f"{rate:e}".split("e")
-    short = f"{float(mantissa):.3g}e{int(exponent)}"
-    plain = f"{rate:.3g}"
-    return short if "e" in plain or len(plain) > max(4, len(short)) else plain
-
-
-def _tolerance(starts: Sequence[float], mode: Mode, best: float) -> tuple[float, str]:
-    """The default tolerance, and where it comes from; ``starts`` is the metric before training."""
-    if mode == "max" and 0 <= best <= 1:  # an accuracy
-        return 0.02, ""
-    if not starts or not np.isfinite(best):
-        return _NEAR * abs(np.nan_to_num(best)), f"{_NEAR * 100:.0f} % of it"
-    way = loss_sign(mode) * (float(np.median(starts)) - best)
-    return _NEAR * max(way, 0.0), f"{_NEAR * 100:.0f} % of the way from before training"
+def _row(result: SweepResult, metric: str, rates: Array, sign: float) -> Row:
+    """A row without its measures."""
+    means, texts = np.full(len(rates), np.nan), [""] * len(rates)
+    own = np.searchsorted(rates, result.learning_rates)
+    means[own] = band_of_rates(result, metric)[0].mean
+    stopped = dict(result.info.get("halving", {}).get("stopped", []))
+    for i, failed, finished in zip(own, result.failed(), result.finished, strict=True):
+        if failed.any():
+            texts[i] = "err"
+        elif rates[i] in stopped:
+            texts[i] = f"@{stopped[rates[i]]}"
+        elif np.isfinite(means[i]):
+            texts[i] = number_text(means[i])
+        else:
+            texts[i] = "div" if finished.all() else "--"
+    flat = is_flat(result)
+    default = np.flatnonzero(rates == result.info.get("untouched")).tolist()
+    losses = np.where(np.isfinite(means), sign * means, np.inf)
+    tuned = int(losses.argmin()) if np.isfinite(losses).any() else None
+    return Row(means, texts, flat, 0 if flat else next(iter(default), None), tuned)
 
 
 def _start(result: SweepResult, metric: str, initial: float | str | None) -> float | None:
