@@ -31,6 +31,7 @@ class Task:
       apply: The logits of a batch of images.
       steps: Steps of training.
       batch_size: Images a step.
+      strategy: How cells run: side by side, or one by one where a cell keeps the cores busy.
     """
 
     summary: str
@@ -39,6 +40,7 @@ class Task:
     apply: Callable[[Any, Any], Any]
     steps: int
     batch_size: int = 64
+    strategy: str = "vmap"
 
 
 def curve_steps(steps: int) -> list[int]:
@@ -194,6 +196,7 @@ TASKS: dict[str, Task] = {
         lambda _: load_digits(),
         *CNN,
         steps=220,
+        strategy="loop",
     ),
     "mnist": Task(
         "logistic regression on MNIST (needs --data), one epoch", load_mnist, *LINEAR, steps=938
@@ -203,5 +206,6 @@ TASKS: dict[str, Task] = {
         load_mnist,
         *CNN,
         steps=938,
+        strategy="loop",
     ),
 }
