@@ -24,7 +24,6 @@ from mu2_optax.sweep._files import save_results as save_results
 from mu2_optax.sweep._files import write_csv as write_csv
 from mu2_optax.sweep._halving import halving as halving
 from mu2_optax.sweep._merge import merge as merge
-from mu2_optax.sweep._remote.executor import ExecutorError as ExecutorError
 from mu2_optax.sweep._report.comparison import write_comparison as write_comparison
 from mu2_optax.sweep._report.page import write_report as write_report
 from mu2_optax.sweep._result import SweepResult as SweepResult
