@@ -6,14 +6,8 @@ matters; `plot_sweep` shows it; `load_digits` and `load_mnist` are data to try i
 line: ``mu2-sweep``, or ``python -m mu2_optax.sweep``.
 """
 
-from mu2_optax.sweep._analysis.measures import LearningRateSensitivity as LearningRateSensitivity
-from mu2_optax.sweep._analysis.measures import PlateauWidth as PlateauWidth
-from mu2_optax.sweep._analysis.measures import StabilityRange as StabilityRange
-from mu2_optax.sweep._analysis.measures import lr_sensitivity as lr_sensitivity
-from mu2_optax.sweep._analysis.measures import plateau_width as plateau_width
-from mu2_optax.sweep._analysis.measures import stability_range as stability_range
-from mu2_optax.sweep._analysis.plots import plot_curves as plot_curves
-from mu2_optax.sweep._analysis.plots import plot_sweep as plot_sweep
+from mu2_optax.sweep._charts import plot_curves as plot_curves
+from mu2_optax.sweep._charts import plot_sweep as plot_sweep
 from mu2_optax.sweep._data import Data as Data
 from mu2_optax.sweep._data import load_digits as load_digits
 from mu2_optax.sweep._data import load_mnist as load_mnist
@@ -23,7 +17,12 @@ from mu2_optax.sweep._files import load_results as load_results
 from mu2_optax.sweep._files import save_results as save_results
 from mu2_optax.sweep._files import write_csv as write_csv
 from mu2_optax.sweep._halving import halving as halving
+from mu2_optax.sweep._measures import LearningRateSensitivity as LearningRateSensitivity
+from mu2_optax.sweep._measures import PlateauWidth as PlateauWidth
+from mu2_optax.sweep._measures import StabilityRange as StabilityRange
+from mu2_optax.sweep._measures import lr_sensitivity as lr_sensitivity
+from mu2_optax.sweep._measures import plateau_width as plateau_width
+from mu2_optax.sweep._measures import stability_range as stability_range
 from mu2_optax.sweep._merge import merge as merge
-from mu2_optax.sweep._report.comparison import write_comparison as write_comparison
-from mu2_optax.sweep._report.page import write_report as write_report
+from mu2_optax.sweep._page import write_report as write_report
 from mu2_optax.sweep._result import SweepResult as SweepResult

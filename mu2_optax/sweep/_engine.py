@@ -186,7 +186,9 @@ def in_a_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[-1].strip()}"
 
 
-def _size_of_calls(grid: Grid, strategy: str, chunk_size: int | None, devices: int) -> tuple[Size, Size]:
+def _size_of_calls(
+    grid: Grid, strategy: str, chunk_size: int | None, devices: int
+) -> tuple[Size, Size]:
     """How many points and seeds a call takes, and how many parts of each the devices share."""
     points, seeds = len(grid.points), len(grid.seeds)
     if strategy != "vmap":
@@ -215,10 +217,12 @@ def _calls(done: npt.NDArray[np.bool_], size: Size, parts: Size) -> list[tuple[B
             missing = ~done[point : point + size[0], seed : seed + size[1]]
             for lacking in np.unique(missing, axis=1).T:
                 points = point + np.flatnonzero(lacking)
-                seeds = seed + np.flatnonzero((missing.T == lacking).all(axis=1))
-                own = ceil(len(points) / parts[0]) * parts[0], ceil(len(seeds) / parts[1]) * parts[1]
+                seeds = seed + np.flatnonzero((lacking == missing.T).all(axis=1))
+                lengths = zip((points.size, seeds.size), parts, strict=True)
+                smaller = [ceil(length / part) * part for length, part in lengths]
                 if lacking.any():
-                    calls.append((Block(points, seeds), size if missing.all() else own))
+                    own = size if missing.all() else (smaller[0], smaller[1])
+                    calls.append((Block(points, seeds), own))
     return calls
 
 
@@ -239,8 +243,8 @@ def _check_options(
         )
     if strategy != "vmap" and (chunk_size is not None or devices is not None):
         raise ValueError(
-            f"`chunk_size` and `devices` do not apply to strategy {strategy!r}, which runs one cell "
-            f"after another; got {chunk_size!r} and {devices!r}, leave them out."
+            f"`chunk_size` and `devices` do not apply to strategy {strategy!r}, which runs one "
+            f"cell after another; got {chunk_size!r} and {devices!r}, leave them out."
         )
     try:
         json.dumps(dict(context or {}), allow_nan=False)

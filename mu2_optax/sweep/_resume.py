@@ -1,4 +1,4 @@
-"""Going on where a sweep stopped: a folder with a file for each block of cells that has finished."""
+"""Going on where a sweep stopped: a folder with a file for each block of finished cells."""
 
 import hashlib
 import json
