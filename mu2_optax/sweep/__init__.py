@@ -25,5 +25,4 @@ from mu2_optax.sweep._measures import plateau_width as plateau_width
 from mu2_optax.sweep._measures import stability_range as stability_range
 from mu2_optax.sweep._merge import merge as merge
 from mu2_optax.sweep._page import write_report as write_report
-from mu2_optax.sweep._remote.executor import ExecutorError as ExecutorError
 from mu2_optax.sweep._result import SweepResult as SweepResult

@@ -1,4 +1,7 @@
-"""The grid of a sweep: its named axes, its seeds, and the arguments of each cell."""
+"""The grid of a sweep: its named axes, its seeds, and the arguments of each cell.
+
+A *cell* is a point (a combination of the axes' values) and a seed, always in this order.
+"""
 
 import itertools
 import operator
@@ -18,7 +21,7 @@ RESERVED = ("key", SEED, "optimizer", "error")
 Rates: TypeAlias = Sequence[float | np.number[Any]] | npt.NDArray[Any] | jax.Array
 """A list or an array of numbers."""
 
-Cell = tuple[int, int]  # indices of a point (a combination of the axes' values) and of a seed
+Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,11 +51,14 @@ class Grid:
         """
         return np.asarray(list(itertools.product(*self.axes.values())), dtype=np.float64)
 
-    @property
-    def cells(self) -> dict[Cell, tuple[tuple[float, ...], int]]:
-        """The values and the seed of each cell."""
-        points, seeds = enumerate(self.points.tolist()), list(enumerate(self.seeds.tolist()))
-        return {(i, j): (tuple(point), seed) for i, point in points for j, seed in seeds}
+    def places(self, points: npt.NDArray[Any], seeds: npt.NDArray[Any]) -> tuple[Indices, Indices]:
+        """Where points and seeds are in this grid, -1 where they are not."""
+        of_points = {tuple(point): i for i, point in enumerate(self.points.tolist())}
+        of_seeds = {seed: i for i, seed in enumerate(self.seeds.tolist())}
+        return (
+            np.asarray([of_points.get(tuple(point), -1) for point in points.tolist()], np.int64),
+            np.asarray([of_seeds.get(seed, -1) for seed in seeds.tolist()], np.int64),
+        )
 
     def describe(self, point: int, seed: int) -> str:
         """The cell in words: ``learning_rate=0.1, seed=0``."""
@@ -89,9 +95,7 @@ def _read_axis(name: str, values: Any) -> npt.NDArray[np.float64]:
         array = np.atleast_1d(np.asarray(values))
         if array.dtype.kind in "cbUS":
             raise TypeError("complex numbers, booleans or text")
-        if array.dtype == np.float32:
-            array = array.astype(str)
-        array = array.astype(np.float64)
+        array = (array.astype(str) if array.dtype == np.float32 else array).astype(np.float64)
     except (TypeError, ValueError):
         raise TypeError(
             f"{label} must be numbers, got {values!r}; pass a list such as [0.01, 0.1, 1.0]."
@@ -111,14 +115,13 @@ def _read_seeds(seeds: Any) -> npt.NDArray[np.int64]:
     try:
         if np.asarray(seeds).dtype == bool:
             raise TypeError("operator.index would take them for 0 and 1")
-        if np.ndim(seeds) == 0:
-            count = operator.index(seeds)
-            if count < 1:
-                raise ValueError(f"`seeds` must be at least 1, got {count}; {remedy}.")
-            return np.arange(count)
-        values = [operator.index(seed) for seed in seeds]
+        values = [operator.index(seed) for seed in np.atleast_1d(seeds)]
     except TypeError:
         raise TypeError(f"`seeds` must be integers, got {seeds!r}; {remedy}.") from None
+    if np.ndim(seeds) == 0:
+        if values[0] < 1:
+            raise ValueError(f"`seeds` must be at least 1, got {seeds}; {remedy}.")
+        return np.arange(values[0])
     if not values or min(values) < 0 or max(values) >= 2**32:
         raise ValueError(f"`seeds` must lie in [0, 2**32), got {seeds!r}; {remedy}.")
     array = np.asarray(values, dtype=np.int64)

@@ -1,6 +1,5 @@
 """Successive halving: short runs of every learning rate, and longer ones of the best of them."""
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep._metrics import Mode, band_of_rates, metric_mode
-from mu2_optax.sweep._engine import sweep
-from mu2_optax.sweep._grid import LEARNING_RATE, Grid, Rates, make_grid
-from mu2_optax.sweep._results.cells import in_grid
+from mu2_optax.sweep._engine import SweepInterrupted, sweep
+from mu2_optax.sweep._grid import LEARNING_RATE, Rates, make_grid
+from mu2_optax.sweep._merge import join
+from mu2_optax.sweep._metrics import Mode, mean, metric_mode
 from mu2_optax.sweep._result import SweepResult
 
 KEPT = 1 / 4  # the share of a rung's rates that goes on; budgets grow by the inverse
@@ -51,10 +50,10 @@ def halving(
         all of them.
       metric: The metric to judge by; the first one if None.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
-      resume: A file to record cells in, as in `sweep`: ``run.jsonl`` stands for one file for each
-        rung, such as ``run-27.jsonl``.
+      resume: A folder to keep cells in, as in `sweep`; each rung has a folder inside, such as
+        ``steps-27``.
       context: As in `sweep`.
-      **options: Everything else that `sweep` takes, except ``minutes``.
+      **options: Everything else that `sweep` takes.
 
     Returns:
       The result over all rates at the last budget; those that were stopped are not ``finished``.
@@ -72,8 +71,6 @@ def halving(
       >>> result.learning_rates[result.finished[:, 0]].tolist(), result.info["halving"]["share"]
       ([1.0], 0.25)
     """
-    if "minutes" in options:
-        raise TypeError("`halving` takes no `minutes`: an unfinished rung cannot be judged.")
     grid = make_grid(learning_rates, seeds)
     if list(grid.axes) != [LEARNING_RATE]:
         raise ValueError(
@@ -83,38 +80,38 @@ def halving(
     planned = _steps_of_rungs(budgets)
     left, stopped, rungs = grid.axes[LEARNING_RATE], [], []
     for steps in planned:
-        last = steps == planned[-1]
         try:
             result = sweep(
                 partial(train, steps=steps),
                 left,
                 grid.seeds.tolist(),
-                resume=_journal_of_rung(resume, steps, left, grid),
+                resume=None if resume is None else Path(resume) / f"steps-{steps}",
                 context={**(context or {}), "steps": steps},
                 **options,
             )
-        except BaseException as error:
-            finished = getattr(error, "result", None)
-            if isinstance(finished, SweepResult):  # make it span the whole grid, not only the rung
-                vars(error)["result"] = _over_all_rates(finished, grid, last)
-            raise
+        except SweepInterrupted as interrupt:
+            found = interrupt.result
+            if steps < planned[-1]:  # then nothing has run to the end
+                finished = np.zeros(found.shape, bool)
+                found = replace(found, metrics={}, finished=finished, errors={})
+            raise SweepInterrupted(join([found], grid)) from None
         name = next(iter(result.metrics)) if metric is None else metric
-        means = band_of_rates(result, name)[0].mean
-        for_json = [mean if np.isfinite(mean) else None for mean in means.tolist()]
+        means = mean(result.final(name), axis=1)
+        for_json = [value if np.isfinite(value) else None for value in means.tolist()]
         rungs.append({"steps": steps, "rates": left.tolist(), "means": for_json})
-        if not last:
+        if steps < planned[-1]:
             kept = _best(means, metric_mode(name, mode))
             stopped += [[rate, steps] for i, rate in enumerate(left.tolist()) if i not in kept]
             left = left[kept]
     taken = sum(rung["steps"] * len(rung["rates"]) for rung in rungs)
-    result = _over_all_rates(result, grid)
-    result.info["halving"] = {
+    whole = join([result], grid)
+    whole.info["halving"] = {
         "budgets": planned,
         "stopped": stopped,
         "share": taken / (planned[-1] * len(grid.axes[LEARNING_RATE])),
         "rungs": rungs,
     }
-    return result
+    return whole
 
 
 def _steps_of_rungs(budgets: int | Sequence[int]) -> list[int]:
@@ -134,23 +131,3 @@ def _best(means: npt.NDArray[np.float64], mode: Mode) -> list[int]:
     losses = np.where(np.isfinite(means), means if mode == "min" else -means, np.inf)
     best = np.argsort(losses, kind="stable")[: max(1, int(len(means) * KEPT))]
     return sorted(best.tolist())
-
-
-def _journal_of_rung(
-    resume: str | Path | None, steps: int, left: npt.NDArray[np.float64], grid: Grid
-) -> Path | None:
-    """The file of a rung; its name tells which rates survived, because a rerun may keep others."""
-    if resume is None:
-        return None
-    path = Path(resume)
-    survived = len(left) < len(grid.axes[LEARNING_RATE])
-    which = f"-{zlib.crc32(left.tobytes()):08x}" if survived else ""
-    return path.with_name(f"{path.stem}-{steps}{which}{path.suffix}")
-
-
-def _over_all_rates(result: SweepResult, grid: Grid, last: bool = True) -> SweepResult:
-    """The last rung's result over all rates; of an earlier rung, one in which nothing finished."""
-    if last:
-        return in_grid([result], grid.axes, grid.seeds)
-    finished = np.zeros(grid.shape, bool)
-    return replace(result, metrics={}, axes=dict(grid.axes), finished=finished, errors={})

@@ -1,11 +1,13 @@
 """Joining results of the same function over different rates and seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
-import numpy.typing as npt
 
+from mu2_optax.sweep._cells import Block, Cells
+from mu2_optax.sweep._grid import Grid
 from mu2_optax.sweep._result import SweepResult
 
 
@@ -46,67 +48,35 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
                     "those of different optimizers in a dict by label."
                 )
     axes = {name: np.unique(np.concatenate([r.axes[name] for r in results])) for name in first.axes}
-    return join(results, axes, np.unique(np.concatenate([r.seeds for r in results])))
+    return join(results, Grid(axes, np.unique(np.concatenate([r.seeds for r in results]))))
 
 
-def join(
-    results: tuple[SweepResult, ...],
-    axes: Mapping[str, npt.NDArray[np.float64]],
-    seeds: npt.NDArray[np.int64],
-) -> SweepResult:
+def join(results: Sequence[SweepResult], grid: Grid) -> SweepResult:
     """Results as parts of a larger grid, whose other cells have not been run."""
-    shape = (*map(len, axes.values()), len(seeds))
-    grid = {**axes, "seed": seeds}
-    done = np.zeros(shape, bool)  # finished without an error
-    errors: dict[tuple[int, ...], str] = {}
-    metrics = {
-        name: np.zeros(
-            (*shape, *array.shape[len(shape) :]),
-            np.result_type(*(r.metrics[name] for r in results if r.metrics)),
+    known = [result.metrics for result in results if result.metrics]
+    outputs = {
+        name: jax.ShapeDtypeStruct(
+            array.shape[len(grid.shape) :], np.result_type(*(metrics[name] for metrics in known))
         )
-        for name, array in next((r.metrics for r in results if r.metrics), {}).items()
+        for name, array in (known[0] if known else {}).items()
     }
+    cells = Cells(grid, outputs)
     for result in results:
-        places = [
-            [values.tolist().index(value) for value in own.tolist()]
-            for values, own in zip(
-                grid.values(), (*result.axes.values(), result.seeds), strict=True
-            )
-        ]
-        at = np.ix_(*places)
-        good = result.finished & ~result.failed()
-        known = good & done[at]
-        for name, array in result.metrics.items():
-            joined = metrics[name][at]
-            for cell in map(tuple, np.argwhere(known)):
-                if not np.array_equal(joined[cell], array[cell], equal_nan=True):
-                    values = (v[p[i]] for v, p, i in zip(grid.values(), places, cell, strict=True))
-                    where = ", ".join(f"{n}={v:g}" for n, v in zip(grid, values, strict=True))
-                    raise ValueError(
-                        f"the cell {where} has two outcomes of {name!r}; results to merge must "
-                        "come from the same task and code."
-                    )
-            joined[good] = array[good]
-            metrics[name][at] = joined
-        done[at] |= good
-        for cell, error in result.errors.items():
-            errors[tuple(place[i] for place, i in zip(places, cell, strict=True))] = error
-    errors = {cell: error for cell, error in errors.items() if not done[cell]}
-    finished = done.copy()
-    for cell in errors:
-        finished[cell] = True
-    metrics = {name: with_nan(array, ~done) for name, array in metrics.items()}
-    label, info = results[0].label, dict(results[0].info)
-    return SweepResult(metrics, dict(axes), seeds, finished, errors, label, info)
-
-
-def with_nan(array: npt.NDArray[Any], where: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    """The array with NaN in some cells, for which integers and booleans become float64."""
-    if not where.any():
-        return array
-    array = array.astype(np.float64 if array.dtype.kind in "iub" else array.dtype)
-    array[where] = np.nan
-    return array
+        part = Grid(result.axes, result.seeds)
+        points, seeds = grid.places(part.points, part.seeds)
+        flat = (len(points), len(seeds))
+        metrics = {n: a.reshape(*flat, *outputs[n].shape) for n, a in result.metrics.items()}
+        errors = np.full(result.shape, None, object)
+        for at, error in result.errors.items():
+            errors[at] = error
+        for i, j in np.argwhere(result.finished.reshape(flat)):
+            block = Block(points[i : i + 1], seeds[j : j + 1])
+            error = errors.reshape(flat)[i, j]
+            if error is not None:
+                cells.fail(block, error)
+            else:
+                cells.add(block, {n: a[i : i + 1, j : j + 1] for n, a in metrics.items()})
+    return cells.result(results[0].label, dict(results[0].info))
 
 
 def _what_must_agree(result: SweepResult) -> dict[str, Any]:
