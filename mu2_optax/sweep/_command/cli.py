@@ -7,7 +7,6 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -15,9 +14,16 @@ from typing import get_args
 import numpy as np
 
 import mu2_optax
-from mu2_optax.sweep import SweepInterrupted, SweepResult, halving, plot_sweep, save_results
+from mu2_optax.sweep import (
+    SweepInterrupted,
+    SweepResult,
+    halving,
+    plot_sweep,
+    save_results,
+    write_csv,
+    write_report,
+)
 from mu2_optax.sweep import sweep as plain_sweep
-from mu2_optax.sweep import write_csv, write_report
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS
 from mu2_optax.sweep._command.plan import MODES, Row, UsageError, choose, make_plan
 from mu2_optax.sweep._command.tasks import INITIAL, METRICS, TASKS

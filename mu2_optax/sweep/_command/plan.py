@@ -28,7 +28,7 @@ from mu2_optax.sweep._command.optimizers import (
     python_line,
 )
 from mu2_optax.sweep._command.tasks import METRICS, TASKS, curve_steps, make_train
-from mu2_optax.sweep._grid import LEARNING_RATE, make_grid
+from mu2_optax.sweep._grid import make_grid
 from mu2_optax.sweep._metrics import Mode
 
 # The published defaults of the default optimizers are among the rates.
