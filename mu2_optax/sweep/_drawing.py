@@ -16,12 +16,22 @@ _NUMBER = (  # 1e-4 and 2.5e-3, but 0.01 and 1000
     " ? replace(format(datum.value, '.3~e'), '+', '') : format(datum.value, '.6~g')"
 )
 _AXIS: dict[str, Any] = {
-    "labelExpr": _NUMBER, "labelOverlap": "greedy", "labelSeparation": 8,
-    "labelFontSize": 12, "titleFontSize": 13, "titleFontWeight": "normal",
+    "labelExpr": _NUMBER,
+    "labelOverlap": "greedy",
+    "labelSeparation": 8,
+    "labelFontSize": 12,
+    "titleFontSize": 13,
+    "titleFontWeight": "normal",
 }
 _LEGEND: dict[str, Any] = {
-    "labelFontSize": 12, "labelLimit": 400, "labelOffset": 16, "rowPadding": 6,
-    "symbolOffset": 12, "symbolOpacity": 1, "symbolSize": 55, "symbolStrokeColor": "#777777",
+    "labelFontSize": 12,
+    "labelLimit": 400,
+    "labelOffset": 16,
+    "rowPadding": 6,
+    "symbolOffset": 12,
+    "symbolOpacity": 1,
+    "symbolSize": 55,
+    "symbolStrokeColor": "#777777",
 }
 _MARKS = {"published default": "circle", "diverged": "M-.6-.6L.6 .6M-.6 .6L.6-.6"}
 

@@ -28,9 +28,19 @@ COLORS = {
 }
 # The labels that have a colour of their own, and the first dashes of each.
 _KNOWN = {
-    "mu2_sgd": 0, "mu2_extra_sgd": 1, "storm": 2, "anytime_sgd": 3, "sgd": 4, "momentum": 5,
-    "adam": 6, "mu2_auto": 12, "mu2_auto_spectral": 13, "adamw_cosine": 14,
-    "schedule_free_adamw": 15, "prodigy": 16, "muon": 17,
+    "mu2_sgd": 0,
+    "mu2_extra_sgd": 1,
+    "storm": 2,
+    "anytime_sgd": 3,
+    "sgd": 4,
+    "momentum": 5,
+    "adam": 6,
+    "mu2_auto": 12,
+    "mu2_auto_spectral": 13,
+    "adamw_cosine": 14,
+    "schedule_free_adamw": 15,
+    "prodigy": 16,
+    "muon": 17,
 }
 _DASHES = ((), (8, 3), (2, 3), (10, 3, 2, 3), (16, 4), (10, 3, 2, 3, 2, 3))
 _MARKERS = (  # paths in a square from -1 to 1

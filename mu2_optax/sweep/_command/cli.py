@@ -1,12 +1,13 @@
 """The command ``mu2-sweep``: how much does the learning rate matter, on this task?"""
 
 import argparse
+import importlib.util
 import io
 import os
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -14,22 +15,15 @@ from typing import get_args
 import numpy as np
 
 import mu2_optax
-from mu2_optax.sweep import (
-    SweepInterrupted,
-    SweepResult,
-    halving,
-    plot_sweep,
-    save_results,
-    write_csv,
-    write_report,
-)
+from mu2_optax.sweep import SweepInterrupted, SweepResult, halving, plot_sweep, save_results
 from mu2_optax.sweep import sweep as plain_sweep
+from mu2_optax.sweep import write_csv, write_report
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS
-from mu2_optax.sweep._command.plan import MODES, Row, UsageError, choose, make_plan
+from mu2_optax.sweep._command.plan import Row, UsageError, choose, make_plan
 from mu2_optax.sweep._command.tasks import INITIAL, METRICS, TASKS
 from mu2_optax.sweep._engine import Strategy, in_a_line
 from mu2_optax.sweep._grid import make_grid
-from mu2_optax.sweep._metrics import metric_mode
+from mu2_optax.sweep._metrics import Mode, metric_mode
 from mu2_optax.sweep._summary import summarize
 from mu2_optax.sweep._table import text_table
 
@@ -61,6 +55,7 @@ Either may take `steps` too, which is then the value of --steps.
 
 exit status: 0 done, 1 a run failed, 2 bad options, 130 interrupted (finished cells are kept).
 """
+MODES: dict[str | None, Mode] = {"high": "max", "low": "min"}  # by the value of --better
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,26 +86,32 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    texts = {
+        "task": "a built-in task (default: digits; see --list)",
+        "data": "folder of MNIST's files (default: $MU2_OPTAX_DATA)",
+        "optimizers": "names with commas, or default, paper or all (see --list)",
+        "lrs": "learning rates: 1e-4:1e4:log9, 0.1:1:lin10 or 0.01,0.1,1; each optimizer also runs "
+        "at its published default, if it has one",
+        "seeds": "a number of seeds, or a list such as 0,7 (default: 3)",
+        "metric": "metric of table and picture (default: the first)",
+        "out": "run folder (default: a new mu2-sweep-TASK)",
+    }
     add = parser.add_argument
     add("function", nargs="?", metavar="MODULE:FUNCTION", help="a task of your own")
-    add("--task", metavar="NAME", help="a built-in task (default: digits; see --list)")
-    add("--data", metavar="DIR", help="folder of MNIST's files (default: $MU2_OPTAX_DATA)")
-    add("--optimizers", metavar="A,B,...", help="names, or default, paper or all (see --list)")
-    add("--lrs", metavar="RATES", help="1e-4:1e4:log9, 0.1:1:lin10 or 0.01,0.1,1; each optimizer"
-        " also runs at its published default, if it has one")  # fmt: skip
-    add("--seeds", default="3", metavar="N", help="a number of seeds (default: 3), or a list")
-    add("--steps", type=_count, metavar="N", help="steps of training (default: the task's)")
-    add("--ball", type=float, metavar="RADIUS", help="keep the params in an L2 ball, with the "
-        "paper's optimizers and linear momenta")  # fmt: skip
-    add("--metric", metavar="NAME", help="metric of table and picture (default: the first)")
+    for name, text in texts.items():
+        add(f"--{name}", metavar=name.upper(), help=text, default="3" if name == "seeds" else None)
     add("--better", choices=tuple(MODES), help="which is, if the metric's name does not say so")
-    add("--halving", action="store_true", help="stop hopeless rates: all for 1/16 of the steps, "
-        "the best quarter for 1/4, the best of those to the end")  # fmt: skip
-    add("--strategy", choices=get_args(Strategy), help="how cells run (default: the task's)")
-    add("--chunk-size", type=_count, metavar="N", help="cells side by side, to bound memory")
-    add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
-    add("--resume", action="store_true", help="continue the run in --out, perhaps with more rates,"
-        " seeds or optimizers")  # fmt: skip
+    add("--steps", type=_count, help="steps of training (default: the task's)")
+    add(
+        "--ball",
+        type=float,
+        metavar="RADIUS",
+        help="keep the params in an L2 ball: the paper's setting",
+    )
+    add("--halving", action="store_true", help="run only the best rates to the end")
+    add("--strategy", choices=get_args(Strategy), default="vmap", help="how the cells run")
+    add("--chunk-size", type=_count, help="cells side by side, to bound memory")
+    add("--resume", action="store_true", help="continue the run in --out, perhaps with more cells")
     add("--quiet", action="store_true", help="print only results and errors")
     add("--list", action="store_true", help="list tasks, optimizers and metrics")
     add("--version", action="version", version=f"mu2-optax {mu2_optax.__version__}")
@@ -138,12 +139,15 @@ def _listing() -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Sweeps each optimizer, then writes and prints what there is."""
+    """Sweeps each optimizer, then writes and prints what there is; returns the status."""
+    if not all(map(importlib.util.find_spec, ("altair", "vl_convert"))):
+        raise UsageError("Altair and vl-convert are missing: `pip install 'mu2-optax[sweep]'`.")
     plan = make_plan(options)
+    folder = _choose_folder(options, plan.name)
+    run: Callable[..., SweepResult] = plain_sweep
     status, results = 0, dict[str, SweepResult]()
     for label, row in plan.rows.items():
-        folder = plan.folder / "cells" / label
-        run = plain_sweep
+        cells = folder / "cells" / label
         if options.halving and row.rates:
             mode = MODES.get(options.better)
             run = partial(halving, budgets=plan.steps, metric=options.metric, mode=mode)
@@ -152,30 +156,28 @@ def _run(options: argparse.Namespace) -> int:
                 row.train,
                 row.rates,
                 plan.seeds,
-                strategy=plan.strategy,
+                strategy=options.strategy,
                 chunk_size=options.chunk_size,
                 progress=not options.quiet,
-                resume=folder,
+                resume=cells,
                 label=label,
-                context=plan.context,
+                context={"task": plan.name, "ball": options.ball, "steps": plan.steps},
             )
         except SweepInterrupted as stop:
-            status = 130
-            if stop.result.finished.any():
-                results[label] = stop.result
+            status, results[label] = 130, stop.result
         except Exception as error:  # in the task's own code; the other optimizers may still work
-            if str(folder) in str(error):  # what --resume has found there, or a full disk
+            if str(cells) in str(error):  # what --resume has found there, or a full disk
                 raise error if isinstance(error, OSError) else UsageError(str(error)) from error
             traceback.print_exc()
             print(f"mu2-sweep: {label} failed", file=sys.stderr)
-            results[label], status = _failed(row, plan.seeds, label, error), 1
+            status, results[label] = 1, _failed(row, plan.seeds, label, error)
+        results[label].info.update(row.info, command=options.command)
         if status == 130:
             break
-        results[label].info.update(row.info, command=options.command)
-    if any(result.metrics for result in results.values()):
-        _write(results, plan.name, plan.folder, options)
+    if any(result.metrics and result.finished.any() for result in results.values()):
+        _write(results, plan.name, folder, options)
     if status == 130:
-        where = f"--out {plan.folder} --resume"
+        where = f"--out {folder} --resume"
         print(f"mu2-sweep: interrupted; go on with the same options and {where}", file=sys.stderr)
     return status
 
@@ -185,6 +187,19 @@ def _failed(row: Row, seeds: int | list[int], label: str, error: Exception) -> S
     grid = make_grid(row.rates, seeds)
     errors = dict.fromkeys(np.ndindex(grid.shape), in_a_line(error))
     return SweepResult({}, grid.axes, grid.seeds, np.ones(grid.shape, bool), errors, label)
+
+
+def _choose_folder(options: argparse.Namespace, name: str) -> Path:
+    """The run folder: given, or the next free name; only --resume reuses an old one."""
+    names = [Path(f"mu2-sweep-{name}" + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]
+    free = next(i for i, folder in enumerate(names) if not folder.exists())
+    folder = Path(options.out or names[max(free - 1, 0) if options.resume else free])
+    if options.resume != (folder / "cells").exists():
+        found = "no run to resume" if options.resume else "a run already; continue it with --resume"
+        raise UsageError(f"{folder} holds {found}, or name another folder with --out.")
+    if any(place.exists() and not place.is_dir() for place in (folder, *folder.parents)):
+        raise UsageError(f"--out must name a folder, got {folder}, which is or lies in a file.")
+    return folder
 
 
 def _write(
@@ -201,8 +216,8 @@ def _write(
     save_results(folder / "results.npz", results)
     write_csv(folder / "results.csv", results)
     plot_sweep(results, metric, mode=mode, title=name).save(str(folder / "sweep.png"), ppi=200)
-    page = {"mode": mode, "title": f"mu2-sweep: {name}", "initial": initial}
-    write_report(results, metric, folder / "report.html", **page)
+    title = f"mu2-sweep: {name}"
+    write_report(results, metric, folder / "report.html", mode=mode, title=title, initial=initial)
     failed = sum(int(result.failed().sum()) for result in results.values())
     diverged = sum(int(result.diverged().sum()) for result in results.values()) - failed
     total = sum(int(result.finished.sum()) for result in results.values())
