@@ -13,7 +13,6 @@ from mu2_optax.sweep._metrics import (
     all_rates,
     band_of_rates,
     implied_mode,
-    loss_sign,
     mean,
     metric_mode,
     over_rates,
@@ -23,7 +22,7 @@ from mu2_optax.sweep._result import Results, SweepResult, by_label
 from mu2_optax.sweep._styles import numbered_styles, styles
 
 if TYPE_CHECKING:
-    import altair as alt
+    from altair import LayerChart
 
 _VALUES, _MARKERS = 300, 20  # how many values of a curve are drawn, and about how many are marked
 
@@ -35,7 +34,7 @@ def plot_sweep(
     mode: Mode | None = None,
     title: str | None = None,
     ylim: tuple[float, float] | None = None,
-) -> "alt.LayerChart":
+) -> "LayerChart":
     """Draws a metric's final value against the learning rate, a line for each result.
 
     The line is the mean over seeds, the band goes from the worst seed to the best. A result without
@@ -109,7 +108,7 @@ def plot_curves(
     steps: Sequence[float] | None = None,
     mode: Mode | None = None,
     title: str | None = None,
-) -> "alt.LayerChart":
+) -> "LayerChart":
     """Draws a metric that is a curve against steps, a line for each result.
 
     The line is the mean over seeds, the band goes from the lowest seed to the highest; a line ends,
@@ -164,8 +163,9 @@ def plot_curves(
         last, end = max(last, at[-1]), len(band.mean)
         drawn_at = np.unique(np.linspace(0, max(end - 1, 0), min(end, _VALUES)).astype(int))
         every = -(-len(drawn_at) // _MARKERS)
-        for i in drawn_at:
-            points.append(_point(name, at[i], band, i, y) | {"bare": bool(i % every)})
+        points += [
+            _point(name, at[i], band, i, y) | {"bare": bool(i % every)} for i in drawn_at.tolist()
+        ]
         if end < len(at):
             place = {"line": name, "x": at[end], "at": f"{at[end]:g}", "mean": "diverged"}
             marks.append(place | {"kind": "diverged", "y": _edge(y, mode)})
@@ -192,14 +192,15 @@ def _point(line: str, x: float, band: Band, i: int, y: Axis) -> dict[str, Any]:
 
 
 def _edge(y: Axis, mode: Mode) -> float:
-    """The worse end of the vertical axis."""
-    return y.high if mode == "min" else y.low
+    """Where a cross is drawn: just inside the worse end of the vertical axis."""
+    worse, better = (y.high, y.low) if mode == "min" else (y.low, y.high)
+    return worse * (better / worse) ** 0.03 if y.log else worse + 0.03 * (better - worse)
 
 
 def _held(value: float, y: Axis, mode: Mode) -> bool:
     """Whether a value is finite, and not beyond the worse end."""
-    sign = loss_sign(mode)
-    return bool(np.isfinite(value) and sign * value <= sign * _edge(y, mode))
+    inside = value <= y.high if mode == "min" else value >= y.low
+    return bool(np.isfinite(value) and inside)
 
 
 def _band_of_steps(result: SweepResult, metric: str) -> Band:

@@ -1,6 +1,9 @@
 """How lines become an Altair chart."""
 
+import importlib
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,7 +12,7 @@ from mu2_optax.sweep._metrics import Band, Mode, loss_sign
 from mu2_optax.sweep._styles import Style
 
 if TYPE_CHECKING:
-    import altair as alt
+    from altair import LayerChart
 
 _NUMBER = (  # 1e-4 and 2.5e-3, but 0.01 and 1000
     "datum.value && (abs(datum.value) >= 1e4 || abs(datum.value) < 1e-2)"
@@ -34,6 +37,7 @@ _LEGEND: dict[str, Any] = {
     "symbolStrokeColor": "#777777",
 }
 _MARKS = {"published default": "circle", "diverged": "M-.6-.6L.6 .6M-.6 .6L.6-.6"}
+_CHARTS = itertools.count()  # charts side by side need names of their own for what is selected
 
 
 class Axis(NamedTuple):
@@ -61,13 +65,14 @@ def fitted_axis(
     """
     drawn, sign = list(bands), loss_sign(mode)
     losses = sign * _finite(array for band in drawn for array in band)
-    ends = list(ylim or (0.0, 1.0))
+    low, high = ylim or (0.0, 1.0)
     if ylim is None and losses.size:
         quarter = float(np.quantile(sign * _finite(typical or [b.mean for b in drawn]), 0.25))
         kept = losses[losses <= quarter + 1e4 * max(abs(quarter), 1.0)]
-        ends = sorted((sign * kept.min(), sign * kept.max()))
-    log = mode == "min" and ends[0] > 0 and ends[1] / 30 > ends[0]
-    return Axis(title, *(ends if ylim else padded(*ends, log=log)), log)
+        low, high = sorted((float(sign * kept.min()), float(sign * kept.max())))
+    log = mode == "min" and low > 0 and high / 30 > low
+    ends = (low, high) if ylim else padded(low, high, log=log)
+    return Axis(title, *ends, log, _decades(*ends) if log else ())
 
 
 def padded(low: float, high: float, *, log: bool) -> tuple[float, float]:
@@ -77,6 +82,15 @@ def padded(low: float, high: float, *, log: bool) -> tuple[float, float]:
         return low / room, high * room
     room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     return low - room, high + room
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Powers of ten, or 1, 2, 5, 10, ... where those would be few."""
+    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
+    digits = (1, 2, 5) if len(powers) < 5 else (1,)
+    every = -(-len(powers) // 8)  # not too many of them
+    ticks = [digit * 10.0**power for power in powers[::every] for digit in digits]
+    return [tick for tick in ticks if low <= tick <= high]
 
 
 def draw(
@@ -89,28 +103,21 @@ def draw(
     title: str | None = None,
     legend: str | None = None,
     bold: Collection[str] = (),
-) -> "alt.LayerChart":
+) -> "LayerChart":
     """Draws lines with bands and markers, marks above them, and a legend that hides lines.
 
-    Args:
-      points: For each a dict with ``line`` (its name), ``x``, ``y``, ``low`` and ``high`` (the
-        band), ``bare`` (no marker), and what a pointer shows: ``at``, ``mean``, ``seeds``.
-      marks: The same, with a ``kind``: "published default" or "diverged".
-      looks: The look of each line, by name.
-      x: The horizontal axis.
-      y: The vertical axis.
-      title: The chart's title.
-      legend: The legend's title.
-      bold: The lines that are thick.
+    A point has ``line`` (its name), ``x``, ``y``, ``low`` and ``high`` (the band), ``bare`` (no
+    marker), and what a pointer shows: ``at``, ``mean`` and ``seeds``. A mark also has a ``kind``,
+    "published default" or "diverged".
     """
     try:
-        import altair as alt
+        alt: Any = importlib.import_module("altair")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "charts need Altair: `pip install altair vl-convert-python`"
         ) from error
 
-    def scale(values: Iterable[Any]) -> alt.Scale:
+    def scale(values: Iterable[Any]) -> Any:
         return alt.Scale(domain=list(looks), range=list(values), type="ordinal")
 
     def scaled(axis: Axis, **options: Any) -> dict[str, Any]:
@@ -122,7 +129,7 @@ def draw(
             "axis": alt.Axis(**_AXIS, **ticks, **options),
         }
 
-    across = alt.X("x:Q", **scaled(x, grid=False))
+    across = alt.X("x:Q", **scaled(x, grid=False, tickCount=8))
     up = alt.Y("y:Q", **scaled(y, tickCount=6))
     color = scale(look.color for look in looks.values())
     dash = scale(look.dash for look in looks.values())
@@ -130,21 +137,31 @@ def draw(
     marker = scale(look.marker for look in looks.values())
     sample = scale(f"M-3.2 0H3.2{'' if n in bold else look.marker}" for n, look in looks.items())
     every_line = [{"line": name} for name in looks]
+    number = next(_CHARTS)
     shown = alt.selection_point(
-        fields=["line"], value=every_line, bind="legend", toggle="true", clear=False, empty=False
+        f"shown_{number}",
+        fields=["line"],
+        value=every_line,
+        bind="legend",
+        toggle="true",
+        clear=False,
+        empty=False,
     )
+    zoom = alt.selection_interval(f"view_{number}", bind="scales", zoom="wheel![event.shiftKey]")
     shared = {"legend": alt.Legend(title=legend, **_LEGEND)}
     key = (  # draws nothing, but its legend shows each line with its marker
         alt.Chart(alt.Data(values=every_line))
         .mark_point(filled=True, size=0)
         .encode(
+            across,
+            up,
             alt.Fill("line:N", scale=color, **shared),
             alt.Stroke("line:N", scale=color, **shared),
             alt.StrokeDash("line:N", scale=dash, **shared),
             alt.StrokeWidth("line:N", scale=width, **shared),
             alt.Shape("line:N", scale=sample, **shared),
         )
-        .add_params(shown)
+        .add_params(shown, zoom)
     )
     own = alt.Color("line:N", scale=color, legend=None)
     pointed = {"line": legend or "optimizer", "at": x.title, "mean": y.title, "seeds": "over seeds"}
@@ -165,8 +182,7 @@ def draw(
         .mark_point(filled=True, size=60, opacity=1, clip=True)
         .encode(across, up, own, alt.Shape("line:N", scale=marker, legend=None), tooltip=tooltip)
     )
-    zoom = alt.selection_interval(bind="scales", zoom="wheel![event.shiftKey]")
-    layers = [key, band, line.add_params(zoom), dots]
+    layers = [key, band, line, dots]
     if marks:
         kinds = {
             kind: path for kind, path in _MARKS.items() if any(m["kind"] == kind for m in marks)
@@ -178,11 +194,12 @@ def draw(
         layers.append(above.encode(across, up, own, shape, tooltip=[*tooltip[:-1], "kind:N"]))
     channels = ("color", "fill", "stroke", "shape", "strokeDash", "strokeWidth")
     heading = alt.Title(title or "", anchor="start", fontSize=14, fontWeight="normal")
-    return (
+    chart: LayerChart = (
         alt.layer(*layers)
         .resolve_scale(**dict.fromkeys(channels, "independent"))
         .properties(width=480, height=300, title=heading, view=alt.ViewBackground(stroke=None))
     )
+    return chart
 
 
 def _finite(arrays: Iterable[Any]) -> Any:

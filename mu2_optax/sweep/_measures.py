@@ -19,7 +19,7 @@ _ROUNDING = 1 + 1e-6  # what lies on the border of a tolerance, to float32 round
 
 
 class StabilityRange(NamedTuple):
-    """The ratio of the largest to the smallest rate near the best, its interval, and those rates."""
+    """The ratio of the largest to the smallest rate near the best, with an interval, and all."""
 
     value: float
     interval: tuple[float, float]

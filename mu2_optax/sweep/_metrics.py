@@ -104,12 +104,10 @@ def band_of_rates(result: SweepResult, metric: str) -> Band:
     check_rates_alone(result)
     values, finished = result.final(metric), result.finished
     band = Band(*np.full((3, len(values)), np.nan))
-    for i, (own, known) in enumerate(zip(values, finished, strict=True)):
-        if known.any() and np.isfinite(own[known]).all():
-            band.mean[i], band.low[i], band.high[i] = (
-                mean(own[known]),
-                *np.quantile(own[known], [0, 1]),
-            )
+    for i in np.flatnonzero(finished.any(axis=1)):
+        own = values[i, finished[i]]
+        if np.isfinite(own).all():
+            band.mean[i], band.low[i], band.high[i] = mean(own), own.min(), own.max()
     return band
 
 
@@ -134,7 +132,10 @@ def over_rates(results: Mapping[str, SweepResult]) -> dict[str, SweepResult]:
     They can then be drawn and listed beside the others; ``info["flat"]`` tells them apart.
     """
     rates = all_rates(results)
-    repeated = lambda array: np.stack([array] * len(rates))
+
+    def repeated(array: Any) -> Any:
+        return np.stack([array] * len(rates))
+
     return {
         label: result
         if result.axes

@@ -57,6 +57,8 @@ def write_report(
     import jinja2  # which Altair needs, too
     import vl_convert
 
+    bundle: Any = vl_convert.javascript_bundle  # its argument may be left out
+
     summary = summarize(labelled, metric, metric_mode(metric, mode), initial, tolerance)
     tuned = {
         k: float(summary.rates[r.tuned]) for k, r in summary.rows.items() if r.tuned is not None
@@ -91,27 +93,22 @@ def write_report(
         rate_text=rate_text,
         errors=_errors(labelled),
         facts=_facts(labelled),
-        library=vl_convert.javascript_bundle(),
+        library=bundle(),
     )
     with written_whole(path) as file:
         file.write(text.encode())
 
 
-def _counts(results: Mapping[str, SweepResult], summary: Summary) -> list[str]:
+def _counts(results: Mapping[str, SweepResult], summary: Summary) -> str:
     """How much was swept, and how much of it was lost."""
-    finished, failed, diverged = (
-        sum(int(array.sum()) for array in arrays)
-        for arrays in zip(*((r.finished, r.failed(), r.diverged()) for r in results.values()))
-    )
+    finished = sum(int(result.finished.sum()) for result in results.values())
     total = sum(result.finished.size for result in results.values())
-    return [
-        f"optimizers: {len(results)}",
-        f"learning rates: {len(summary.rates)}",
-        f"seeds: {summary.seeds}",
-        f"cells: {finished if finished == total else f'{finished} of {total}'}",
-        f"diverged: {diverged - failed}",
-        f"failed: {failed}",
-    ]
+    failed = sum(int(result.failed().sum()) for result in results.values())
+    diverged = sum(int(result.diverged().sum()) for result in results.values()) - failed
+    return (
+        f"{len(results)} optimizers · {len(summary.rates)} rates · {summary.seeds} seeds · "
+        f"{finished} of {total} cells finished · {diverged} diverged · {failed} failed"
+    )
 
 
 def _python_line(result: SweepResult, rate: float) -> str:
@@ -151,6 +148,7 @@ def _facts(results: Mapping[str, SweepResult]) -> dict[str, str]:
     for info in (result.info for result in results.values()):
         for name in ("command", "date", "versions", "machine", "context"):
             known: Any = info.get(name) or ""
+            known = str(known)[:10] if name == "date" else known
             if isinstance(known, Mapping):
                 known = ", ".join(
                     f"{key} {value}" for key, value in known.items() if value is not None

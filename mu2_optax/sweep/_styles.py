@@ -1,7 +1,7 @@
 """How a line looks: each label has its colour, in every picture and on every page.
 
-A label's colour depends on the label alone. So do its dashes and its marker, unless another line of
-the same picture has that colour: then it gets the next ones, so that no two lines look alike.
+The optimizers of this package and their peers have colours of their own. Another label's colour
+depends on the label alone, unless another line of the same picture has it: then it gets the next.
 """
 
 import re
@@ -73,18 +73,20 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
       >>> styles(["sgd"])["sgd"] == styles(["adam", "of my own", "sgd"])["sgd"]
       True
     """
+    names = {
+        label: re.sub(r"[^a-z0-9]+", "_", label.lower().replace("μ²", "mu2")).strip("_")
+        for label in labels
+    }
     found: dict[str, Style] = {}
-    for label in labels:
-        name = re.sub(r"[^a-z0-9]+", "_", label.lower().replace("μ²", "mu2")).strip("_")
+    for label in sorted(names, key=lambda label: names[label] not in _KNOWN):
         number, color = divmod(crc32(label.encode()), len(COLORS))
-        if name in _KNOWN:
-            number, color = _KNOWN[name], list(_KNOWN).index(name)
-        possible = [_style(color, number + i) for i in range(len(_DASHES) * len(_MARKERS))]
-        taken = {style for style in found.values() if style.color == possible[0].color}
-        dashes = {style.dash for style in taken}
-        free = [style for style in possible if style not in taken] or possible
-        found[label] = next((style for style in free if style.dash not in dashes), free[0])
-    return found
+        if names[label] in _KNOWN:
+            number, color = _KNOWN[names[label]], list(_KNOWN).index(names[label])
+        taken = {style.color for style in found.values()}
+        shifts = range(len(COLORS) if len(taken) < len(COLORS) else 1)
+        free = (_style(color + i, number + len(found) // len(COLORS)) for i in shifts)
+        found[label] = next(style for style in free if style.color not in taken or len(shifts) == 1)
+    return {label: found[label] for label in names}
 
 
 def numbered_styles(names: Iterable[str]) -> dict[str, Style]:

@@ -40,7 +40,7 @@ def text_table(summary: Summary) -> str:
 
 
 def verdict(summary: Summary) -> list[str]:
-    """In sentences: what optimizers with nothing to choose gave, the best of the others, plateaus."""
+    """What optimizers with nothing to choose gave, the best of the others, the widest plateau."""
     rows, sentences = summary.rows, []
     flat = [f"{label} {row.texts[0]}" for label, row in rows.items() if row.flat]
     swept = {label: row for label, row in rows.items() if not row.flat}
@@ -71,7 +71,7 @@ def _cells(row: Row, summary: Summary) -> list[str]:
 
 
 def _best(places: Mapping[str, int | None], summary: Summary) -> tuple[str, float] | None:
-    """The label that is best at its place with its value, and the rate; None if nothing is finite."""
+    """The label that is best at its place, with its value, and the rate; None if none is."""
     sign, rows = loss_sign(summary.mode), summary.rows
     losses = [
         (sign * rows[label].means[i], label, i)

@@ -15,9 +15,16 @@ from typing import get_args
 import numpy as np
 
 import mu2_optax
-from mu2_optax.sweep import SweepInterrupted, SweepResult, halving, plot_sweep, save_results
+from mu2_optax.sweep import (
+    SweepInterrupted,
+    SweepResult,
+    halving,
+    plot_sweep,
+    save_results,
+    write_csv,
+    write_report,
+)
 from mu2_optax.sweep import sweep as plain_sweep
-from mu2_optax.sweep import write_csv, write_report
 from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS
 from mu2_optax.sweep._command.plan import Row, UsageError, choose, make_plan
 from mu2_optax.sweep._command.tasks import INITIAL, METRICS, TASKS
@@ -149,6 +156,7 @@ def _run(options: argparse.Namespace) -> int:
     for label, row in plan.rows.items():
         cells = folder / "cells" / label
         if options.halving and row.rates:
+            assert plan.steps is not None  # `make_plan` has looked
             mode = MODES.get(options.better)
             run = partial(halving, budgets=plan.steps, metric=options.metric, mode=mode)
         try:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -14,13 +13,7 @@ from mu2_optax import AnytimeState, DoubleMomentum, eval_params, fixed_momentum,
 
 
 class Setting(NamedTuple):
-    """What an optimizer may want to know besides its learning rate.
-
-    Attributes:
-      momentum: The momenta, for those that have them.
-      projection: What keeps the params in their set, or None.
-      steps: How long the run will be; None if nobody knows.
-    """
+    """What an optimizer may want to know: the momenta, what keeps params in a set, the steps."""
 
     momentum: DoubleMomentum = fixed_momentum()
     projection: Callable[[Any], Any] | None = None
@@ -32,14 +25,13 @@ class Setting(NamedTuple):
         return None if self.steps is None else max(1, round(0.05 * self.steps))
 
 
-@dataclass(frozen=True)
-class Contender:
+class Contender(NamedTuple):
     """An optimizer of the command.
 
     Attributes:
       summary: What it is, in a line.
-      python: The call that makes it, of ``learning_rate`` and the names of a `Setting`. It is what
-        runs, and what a report shows.
+      python: The call that makes it, of ``learning_rate`` and the names of a `Setting`: what runs,
+        and what a report shows.
       untouched: The rate that was published as its default; None if there is none.
     """
 
@@ -47,20 +39,14 @@ class Contender:
     python: str
     untouched: float | None = None
 
-    @property
-    def has_rate(self) -> bool:
-        """Whether there is a learning rate to choose."""
-        return "learning_rate" in self.python
-
-    @property
-    def needs_steps(self) -> bool:
-        """Whether it must be told how long the run will be."""
-        return ", steps)" in self.python
+    def takes(self, name: str) -> bool:
+        """Whether the call needs ``learning_rate``, ``steps``, ..."""
+        return re.search(rf"\b{name}\b", self.python) is not None
 
     @property
     def in_ball(self) -> bool:
-        """Whether it can keep the params in a ball: by itself, or projected from outside."""
-        return "projection" in self.python or self.is_projected
+        """Whether it can keep the params in a ball."""
+        return self.is_projected or self.takes("projection")
 
     @property
     def is_projected(self) -> bool:
@@ -138,8 +124,14 @@ class Optimizer(optax.GradientTransformationExtraArgs):
     """What a task gets: a transform that also says where to evaluate."""
 
     def eval_params(self, state: Any, params: Any) -> Any:
-        """The params to evaluate, as `evaluated` finds them."""
-        return evaluated(state, params)
+        """The average that an optimizer keeps beside the params, or the params."""
+        kinds = (AnytimeState, contrib.ScheduleFreeState)
+        for node in jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds)):
+            if isinstance(node, AnytimeState):
+                return eval_params(state, params)
+            if isinstance(node, contrib.ScheduleFreeState):
+                return contrib.schedule_free_eval_params(node, params)
+        return params
 
 
 def make_optimizer(name: str, learning_rate: Any, setting: Setting = Setting()) -> Optimizer:
@@ -182,14 +174,3 @@ def python_line(name: str, radius: float | None, steps: int | None) -> str:
     return (
         f"mu2_optax.projected({line}, {ball})" if ball and OPTIMIZERS[name].is_projected else line
     )
-
-
-def evaluated(state: Any, params: Any) -> Any:
-    """What to evaluate: the average that an optimizer keeps beside the params, or the params."""
-    kinds = (AnytimeState, contrib.ScheduleFreeState)
-    for node in jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds)):
-        if isinstance(node, AnytimeState):
-            return eval_params(state, params)
-        if isinstance(node, contrib.ScheduleFreeState):
-            return contrib.schedule_free_eval_params(node, params)
-    return params

@@ -120,12 +120,14 @@ def _with_each_optimizer(
     rows = {}
     for name in choose("optimizer", options.optimizers or group, OPTIMIZERS, GROUPS):
         contender = OPTIMIZERS[name]
-        if contender.needs_steps and steps is None:
+        if contender.takes("steps") and steps is None:
             if options.optimizers:
                 raise UsageError(f"{name} has a schedule, which needs the number of --steps.")
             print(f"mu2-sweep: leaving out {name}, whose schedule needs --steps", file=sys.stderr)
             continue
-        if options.ball is not None and not contender.in_ball:
+        if options.ball is not None and not (
+            contender.is_projected or contender.takes("projection")
+        ):
             raise UsageError(f"{name} cannot keep the params in a --ball; leave it out.")
 
         def run(learning_rate: Any, key: Any, steps: Any = steps, *, name: str = name) -> Any:
@@ -133,7 +135,7 @@ def _with_each_optimizer(
             return train(tx, key) if steps is None else train(tx, key, steps=steps)
 
         info: dict[str, Any] = {"python": python_line(name, options.ball, steps)}
-        if not contender.has_rate:
+        if not contender.takes("learning_rate"):
             rows[name] = Row(partial(run, None), {}, info)
             continue
         own, default = rates, contender.untouched
@@ -153,7 +155,7 @@ def choose(
     A dash may stand for an underscore where the name with the dash is not known.
     """
     available, several = list(known), groups or {}
-    chosen = []
+    chosen: list[str] = []
     for name in filter(None, map(str.strip, names.split(","))):
         found = name if name in available else name.replace("-", "_")
         if found not in available and found not in several:
@@ -209,7 +211,7 @@ def parse_rates(text: str) -> list[float]:
         rates: Any = text.split(",")
         if ":" in text:
             low, high, spacing = text.split(":")
-            space = {"log": np.geomspace, "lin": np.linspace}[spacing[:3]]
+            space: Any = {"log": np.geomspace, "lin": np.linspace}[spacing[:3]]
             rates = space(float(low), float(high), int(spacing[3:]))
         rates = [float(f"{float(rate):.12g}") for rate in rates]
     except (KeyError, ValueError):

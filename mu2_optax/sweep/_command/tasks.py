@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax.sweep import Data, load_digits, load_mnist
-from mu2_optax.sweep._command.optimizers import evaluated
 
 # The metrics of every task.
 METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss", "test_loss_curve")
@@ -92,7 +91,7 @@ def make_train(task: Task, data: Data) -> Callable[..., dict[str, Any]]:
 
         def stretch(carry: Any, batches: Any) -> tuple[Any, Any]:
             (params, state), _ = jax.lax.scan(step, carry, batches)
-            averaged = evaluated(state, params)
+            averaged = optimizer.eval_params(state, params)
             return (params, state), (averaged, loss_fn(averaged, (curve_x, curve_y)))
 
         _, (snapshots, curve) = jax.lax.scan(
