@@ -38,30 +38,26 @@ class Cells:
         self._metrics: Metrics = {}
         self._allocate(outputs)
 
-    def add(self, block: Block, metrics: Mapping[str, npt.NDArray[Any]]) -> None:
+    def add(self, block: Block, metrics: Metrics) -> None:
         """Takes in the metrics of a block; a cell that is known must not change."""
         if not self._metrics:
             self._allocate(
                 {n: jax.ShapeDtypeStruct(a.shape[2:], a.dtype) for n, a in metrics.items()}
             )
-        if metrics.keys() != self._metrics.keys():
+        shapes, known = ({n: a.shape[2:] for n, a in m.items()} for m in (metrics, self._metrics))
+        fits = shapes == known and all(
+            np.can_cast(array.dtype, self._metrics[name].dtype, "same_kind")
+            for name, array in metrics.items()
+        )
+        if not fits:
             raise TypeError(
-                f"`train` must return the same metrics in every cell: {sorted(metrics)} at "
-                f"{self.describe(block)}, {sorted(self._metrics)} before."
+                "`train` must return the same metrics in every cell, got "
+                f"{_summary(metrics)} at {self.describe(block)}, {_summary(self._metrics)} before."
             )
-        for name, array in metrics.items():
-            known = self._metrics[name]
-            fits = np.can_cast(array.dtype, known.dtype, "same_kind")
-            if array.shape[2:] != known.shape[2:] or not fits:
-                raise TypeError(
-                    f"metric {name!r} must have one shape and kind in every cell: "
-                    f"{array.dtype}{array.shape[2:]} at {self.describe(block)}, "
-                    f"{known.dtype}{known.shape[2:]} before."
-                )
         at = np.ix_(*block)
-        known = self.done[at]
+        twice = self.done[at]
         for name, array in metrics.items():
-            if not np.array_equal(self._metrics[name][at][known], array[known], equal_nan=True):
+            if not np.array_equal(self._metrics[name][at][twice], array[twice], equal_nan=True):
                 raise ValueError(
                     f"the cell {self.describe(block)} has two outcomes of {name!r}; results to "
                     "merge must come from the same task and code."
@@ -104,3 +100,7 @@ class Cells:
     def _allocate(self, outputs: Mapping[str, jax.ShapeDtypeStruct]) -> None:
         shape = self.done.shape
         self._metrics = {n: np.zeros((*shape, *o.shape), o.dtype) for n, o in outputs.items()}
+
+
+def _summary(metrics: Metrics) -> str:
+    return ", ".join(f"{name}: {a.dtype}{list(a.shape[2:])}" for name, a in metrics.items())

@@ -52,21 +52,16 @@ def sweep(
 
     ``train(learning_rate, key)`` is JAX code from start to end: it gets a traced scalar and
     ``jax.random.key(seed)``, and returns a dict of metrics, scalars or curves. Divergence is a
-    result: NaN and Inf are kept.
+    result: NaN and Inf are kept. These strategies give the same numbers, to rounding:
 
-    These strategies give the same numbers, to rounding:
-
-    * ``"vmap"``: the whole grid side by side in one call. The seeds are mapped outside and the
-      rates inside, so what depends on the key alone (which batches to gather) is computed once per
-      seed. With ``chunk_size``, several calls of at most that many cells.
+    * ``"vmap"``: the whole grid side by side in one call, or several calls of ``chunk_size`` cells.
+      What depends on the key alone (which batches to gather) is computed once per seed.
     * ``"loop"``: one call per cell. A cell that raises is NaN in the result, with a warning, and
       does not take the others with it. Faster than ``"vmap"`` on a CPU where one cell keeps the
       cores busy, as convolutions and dense layers of 100 units do.
-    * ``"python"``: for what is not JAX code from start to end, such as a data loader around a
-      compiled step. ``train`` is an ordinary function, called once per cell with Python floats and
-      a concrete key: every rate of the first seed, then those of the next. What it compiles it
-      should compile once, outside, with the learning rate as an argument. The first cell decides
-      the metrics' shapes; a cell that raises is as in ``"loop"``.
+    * ``"python"``: as ``"loop"``, for an ordinary function, such as a data loader around a compiled
+      step. It is called with Python floats and a concrete key: every rate of the first seed, then
+      those of the next. What it compiles it should compile once, outside.
 
     Args:
       train: A function of (learning_rate, key), or, if ``learning_rates`` is a dict, of its names
@@ -94,7 +89,6 @@ def sweep(
     Raises:
       SweepInterrupted: On Ctrl-C, when the running call has finished; a second Ctrl-C does not
         wait for it.
-      MemoryError: If a call does not fit into memory, with a ``chunk_size`` to try.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -110,7 +104,7 @@ def sweep(
       True
     """
     grid = make_grid(learning_rates, seeds)
-    devices = _check_options(strategy, chunk_size, devices, context)
+    devices = _check_options(strategy, chunk_size, devices)
     shared = is_shared(devices)
     first = not shared or jax.process_index() == 0  # among the processes that share the sweep
     size, parts = _size_of_calls(grid, strategy, chunk_size, len(devices or [None]))
@@ -124,16 +118,12 @@ def sweep(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": describe_versions(),
         "machine": describe_machine(devices),
-        "context": dict(context or {}),
+        "context": _checked_context(context),
     }
     cells, folder = Cells(grid, program.outputs), None
     if resume is not None and first:
-        identity = {
-            "label": label,
-            "context": info["context"],
-            "metrics": list(program.outputs) or None,
-            "program": program.fingerprint(),
-        }
+        names, text = list(program.outputs) or None, program.fingerprint()
+        identity = {"label": label, "metrics": names, "program": text, "context": info["context"]}
         folder = Folder(resume, grid, identity)
         for block, metrics in folder.read():
             cells.add(block, metrics)
@@ -155,7 +145,11 @@ def sweep(
                 except Exception as error:
                     error.add_note(f"while running {cells.describe(block)}")
                     if strategy == "vmap":
-                        raise _explained(error, own_size, parts, grid) from error
+                        lanes = f"{own_size[0] * own_size[1]} cells ran side by side"
+                        error.add_note(
+                            f"{lanes}; with a smaller `chunk_size` they need less memory"
+                        )
+                        raise
                     failure, reason = error, in_a_line(error)
                     warnings.warn(f"{cells.describe(block)} failed: {reason}", stacklevel=2)
                     cells.fail(block, reason)
@@ -178,10 +172,7 @@ def sweep(
 
 
 def in_a_line(error: Exception) -> str:
-    """Why a cell failed: the error's type, and the last line of its text.
-
-    Whatever comes before that line is XLA's own traceback.
-    """
+    """The error's type and the last line of its text; XLA's own traceback is before that."""
     lines = str(error).strip().splitlines() or ["no message"]
     return f"{type(error).__name__}: {lines[-1].strip()}"
 
@@ -218,10 +209,9 @@ def _calls(done: npt.NDArray[np.bool_], size: Size, parts: Size) -> list[tuple[B
             for lacking in np.unique(missing, axis=1).T:
                 points = point + np.flatnonzero(lacking)
                 seeds = seed + np.flatnonzero((lacking == missing.T).all(axis=1))
-                lengths = zip((points.size, seeds.size), parts, strict=True)
-                smaller = [ceil(length / part) * part for length, part in lengths]
+                lengths = [-(-i.size // n) * n for i, n in zip((points, seeds), parts, strict=True)]
+                own = size if missing.all() else (lengths[0], lengths[1])
                 if lacking.any():
-                    own = size if missing.all() else (smaller[0], smaller[1])
                     calls.append((Block(points, seeds), own))
     return calls
 
@@ -230,36 +220,25 @@ def _check_options(
     strategy: str,
     chunk_size: int | None,
     devices: Sequence[jax.Device] | None,
-    context: Mapping[str, Any] | None,
 ) -> list[jax.Device] | None:
     """Requires options that exist and go together; returns the devices as a list."""
     if strategy not in get_args(Strategy):
         raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
-    counts = isinstance(chunk_size, int | np.integer) and not isinstance(chunk_size, bool)
-    if chunk_size is not None and not (counts and chunk_size >= 1):
-        raise ValueError(
-            f"`chunk_size` must be an integer of at least 1, got {chunk_size!r}; leave it out to "
-            "run all at once."
-        )
+    if chunk_size is not None and (chunk_size < 1 or chunk_size != int(chunk_size)):
+        raise ValueError(f"`chunk_size` must be an integer of at least 1, got {chunk_size!r}.")
     if strategy != "vmap" and (chunk_size is not None or devices is not None):
         raise ValueError(
             f"`chunk_size` and `devices` do not apply to strategy {strategy!r}, which runs one "
-            f"cell after another; got {chunk_size!r} and {devices!r}, leave them out."
+            "cell after another; leave them out."
         )
-    try:
-        json.dumps(dict(context or {}), allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`context` must hold strings, finite numbers, lists and dicts of them, got "
-            f"{context!r} ({error}); use `.item()` of a NumPy or JAX scalar."
-        ) from error
     if devices is None:
         return None
     listed = list(devices) if isinstance(devices, Sequence | np.ndarray) else [devices]
-    if not listed or not all(isinstance(device, jax.Device) for device in listed):
-        raise ValueError(f"`devices` must be devices such as jax.devices(), got {devices!r}.")
-    if len({device.platform for device in listed}) > 1 or len(set(listed)) < len(listed):
-        raise ValueError(f"`devices` must be distinct and of one kind, got {devices!r}.")
+    kinds = {device.platform for device in listed if isinstance(device, jax.Device)}
+    if len(kinds) != 1 or len(set(listed)) < len(listed):
+        raise ValueError(
+            f"`devices` must be distinct and of one kind, such as jax.devices(), got {devices!r}."
+        )
     owners = {device.process_index for device in listed}
     if is_shared(listed) and owners != set(range(jax.process_count())):
         raise ValueError(
@@ -270,23 +249,17 @@ def _check_options(
     return listed
 
 
+def _checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Requires values that JSON can hold, so that saving the result cannot fail on them."""
+    try:
+        return dict(json.loads(json.dumps(dict(context or {}), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`context` must hold strings, finite numbers, lists and dicts of them: {error}; use "
+            "`.item()` of a scalar."
+        ) from error
+
+
 def _in_any_process(noted: bool, shared: bool) -> bool:
     """Whether Ctrl-C has come to one of the processes that share the sweep."""
     return bool(multihost_utils.process_allgather(np.asarray(noted)).any()) if shared else noted
-
-
-def _explained(error: Exception, size: Size, parts: Size, grid: Grid) -> Exception:
-    """The error itself; if memory ran out, one that says which ``chunk_size`` to try."""
-    text = str(error)
-    signs = ("RESOURCE_EXHAUSTED", "Out of memory")  # in an error of XLA
-    if not isinstance(error, MemoryError) and not any(sign in text for sign in signs):
-        return error
-    lanes = size[0] * size[1] // (parts[0] * parts[1])
-    shape = " x ".join(str(length) for length in grid.shape)
-    remedy = f"try `chunk_size={lanes // 2}`, and halve it again until it fits"
-    if lanes == 1:
-        remedy = "a single cell does not fit: make `train` smaller"
-    first = text.splitlines()[0] if text else type(error).__name__
-    return MemoryError(
-        f"out of memory with {lanes} cells side by side, of a grid of {shape} ({first}); {remedy}."
-    )

@@ -45,10 +45,7 @@ class Grid:
 
     @cached_property
     def points(self) -> npt.NDArray[np.float64]:
-        """Every combination of the axes' values, one per row, the last axis fastest.
-
-        Without axes there is one combination, which is empty.
-        """
+        """Every combination of the axes' values, one per row; without axes an empty one."""
         return np.asarray(list(itertools.product(*self.axes.values())), dtype=np.float64)
 
     def places(self, points: npt.NDArray[Any], seeds: npt.NDArray[Any]) -> tuple[Indices, Indices]:
@@ -67,12 +64,7 @@ class Grid:
 
 
 def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
-    """Reads the grid from the arguments of `sweep`, and refuses what cannot be one.
-
-    Examples:
-      >>> make_grid({"learning_rate": [0.1, 1.0], "beta": [0.5]}, 3).shape
-      (2, 1, 3)
-    """
+    """Reads the grid from the arguments of `sweep`, and refuses what cannot be one."""
     by_name = isinstance(learning_rates, Mapping)
     named = dict(learning_rates) if by_name else {LEARNING_RATE: learning_rates}
     for name in named:
@@ -86,10 +78,7 @@ def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
 
 
 def _read_axis(name: str, values: Any) -> npt.NDArray[np.float64]:
-    """The values of one axis as float64, checked; float32 numbers become what they print as.
-
-    So the 0.1 of ``jnp.logspace`` is the 0.1 of a list, and `merge` finds them equal.
-    """
+    """The values of one axis as float64; the float32 number 0.1 becomes that of a list."""
     label = "`learning_rates`" if name == LEARNING_RATE else f"axis `{name}`"
     try:
         array = np.atleast_1d(np.asarray(values))
@@ -100,10 +89,8 @@ def _read_axis(name: str, values: Any) -> npt.NDArray[np.float64]:
         raise TypeError(
             f"{label} must be numbers, got {values!r}; pass a list such as [0.01, 0.1, 1.0]."
         ) from None
-    if array.ndim != 1 or not array.size:
-        raise ValueError(f"{label} must be a list of at least one number, got {values!r}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{label} must be finite, got {values!r}.")
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise ValueError(f"{label} must be a list of finite numbers, got {values!r}.")
     if name == LEARNING_RATE and (array < 0).any():
         raise ValueError(f"{label} must not be negative, got {array.min():g}.")
     _check_distinct(label, array)
@@ -119,11 +106,9 @@ def _read_seeds(seeds: Any) -> npt.NDArray[np.int64]:
     except TypeError:
         raise TypeError(f"`seeds` must be integers, got {seeds!r}; {remedy}.") from None
     if np.ndim(seeds) == 0:
-        if values[0] < 1:
-            raise ValueError(f"`seeds` must be at least 1, got {seeds}; {remedy}.")
-        return np.arange(values[0])
+        values = list(range(values[0]))
     if not values or min(values) < 0 or max(values) >= 2**32:
-        raise ValueError(f"`seeds` must lie in [0, 2**32), got {seeds!r}; {remedy}.")
+        raise ValueError(f"`seeds` must be some numbers in [0, 2**32), got {seeds!r}; {remedy}.")
     array = np.asarray(values, dtype=np.int64)
     _check_distinct("`seeds`", array)
     return array

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mu2_optax.sweep._engine import SweepInterrupted, sweep
 from mu2_optax.sweep._grid import LEARNING_RATE, Rates, make_grid
 from mu2_optax.sweep._merge import join
-from mu2_optax.sweep._metrics import Mode, mean, metric_mode
+from mu2_optax.sweep._metrics import Mode, loss_sign, mean, metric_mode
 from mu2_optax.sweep._result import SweepResult
 
 KEPT = 1 / 4  # the share of a rung's rates that goes on; budgets grow by the inverse
@@ -36,10 +35,7 @@ def halving(
     then the best quarter of them (by the mean over seeds; at least one) from the start for the
     next, and so on. With n rates and budgets of 1/16, 1/4 and all of the steps, that costs
     n/16 + ⌊n/4⌋/4 + ⌊n/16⌋ runs instead of n, each ⌊·⌋ at least 1: a quarter for 8 rates, less for
-    more. Each rung is compiled by itself.
-
-    A rate that was stopped might have been the best in the end. The result says which rates were
-    stopped, when, and the means that decided it.
+    more. A rate that was stopped might have been the best in the end.
 
     Args:
       train: A function of (learning_rate, key, steps), as for `sweep`; ``steps`` is a Python int
@@ -50,16 +46,14 @@ def halving(
         all of them.
       metric: The metric to judge by; the first one if None.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
-      resume: A folder to keep cells in, as in `sweep`; each rung has a folder inside, such as
-        ``steps-27``.
+      resume: A folder for those of the rungs, such as ``steps-27``.
       context: As in `sweep`.
       **options: Everything else that `sweep` takes.
 
     Returns:
       The result over all rates at the last budget; those that were stopped are not ``finished``.
-      ``info["halving"]`` has the ``budgets``, ``stopped`` (pairs of a rate and its steps),
-      ``share`` (the steps taken, of those of the whole grid) and ``rungs`` (steps, rates and means
-      of each).
+      ``info["halving"]`` has ``stopped`` (pairs of a rate and its steps), ``share`` (the steps
+      taken, of those of the whole grid) and ``rungs`` (steps, rates and means of each).
 
     Examples:
       >>> import jax
@@ -100,17 +94,16 @@ def halving(
         for_json = [value if np.isfinite(value) else None for value in means.tolist()]
         rungs.append({"steps": steps, "rates": left.tolist(), "means": for_json})
         if steps < planned[-1]:
-            kept = _best(means, metric_mode(name, mode))
-            stopped += [[rate, steps] for i, rate in enumerate(left.tolist()) if i not in kept]
+            losses = loss_sign(metric_mode(name, mode)) * means
+            losses[~np.isfinite(means)] = np.inf  # what diverged is the worst
+            order = np.argsort(losses, kind="stable")
+            kept = np.sort(order[: max(1, int(len(left) * KEPT))])
+            stopped += [[rate, steps] for rate in np.delete(left, kept).tolist()]
             left = left[kept]
     taken = sum(rung["steps"] * len(rung["rates"]) for rung in rungs)
+    share = taken / (planned[-1] * len(grid.axes[LEARNING_RATE]))
     whole = join([result], grid)
-    whole.info["halving"] = {
-        "budgets": planned,
-        "stopped": stopped,
-        "share": taken / (planned[-1] * len(grid.axes[LEARNING_RATE])),
-        "rungs": rungs,
-    }
+    whole.info["halving"] = {"stopped": stopped, "share": share, "rungs": rungs}
     return whole
 
 
@@ -124,10 +117,3 @@ def _steps_of_rungs(budgets: int | Sequence[int]) -> list[int]:
             "whole run, such as 440, or those of each rung, such as [27, 110, 440]."
         )
     return planned
-
-
-def _best(means: npt.NDArray[np.float64], mode: Mode) -> list[int]:
-    """The places of the best quarter, in order; what diverged is the worst."""
-    losses = np.where(np.isfinite(means), means if mode == "min" else -means, np.inf)
-    best = np.argsort(losses, kind="stable")[: max(1, int(len(means) * KEPT))]
-    return sorted(best.tolist())

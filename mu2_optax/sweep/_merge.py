@@ -1,7 +1,6 @@
 """Joining results of the same function over different rates and seeds."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,15 +18,14 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
     finished in another has finished.
 
     Args:
-      first: A result.
+      first: A result, whose label and ``info`` the joined one has.
       *others: Results with the same label, axes and metrics, or of which no cell has finished.
 
     Returns:
-      The joined result, its axes and seeds sorted, with the ``info`` of the first.
+      The joined result, its axes and seeds sorted.
 
     Raises:
-      ValueError: If labels, axes, metrics or their shapes differ, or if a cell that two results
-        have run has two outcomes.
+      ValueError: If they do not belong together, or if a cell has two outcomes.
 
     Examples:
       >>> from mu2_optax.sweep import sweep
@@ -38,15 +36,17 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
       [[2.0], [4.0], [8.0]]
     """
     results = (first, *others)
-    for other in others:
-        found = _what_must_agree(other)
-        for what, mine in _what_must_agree(first).items():
-            theirs = found[what]
-            if mine != theirs and (what != "metrics" or (mine and theirs)):  # or not known yet
-                raise ValueError(
-                    f"results to merge must have the same {what}, got {mine} and {theirs}; keep "
-                    "those of different optimizers in a dict by label."
-                )
+    kinds = {
+        "label": [r.label for r in results],
+        "axes": [list(r.axes) for r in results],
+        "metrics": [sorted(r.metrics) for r in results if r.metrics],  # if known yet
+    }
+    for what, found in kinds.items():
+        if any(kind != found[0] for kind in found):
+            raise ValueError(
+                f"results to merge must have the same {what}, got {found}; keep those of different "
+                "optimizers in a dict by label."
+            )
     axes = {name: np.unique(np.concatenate([r.axes[name] for r in results])) for name in first.axes}
     return join(results, Grid(axes, np.unique(np.concatenate([r.seeds for r in results]))))
 
@@ -65,21 +65,13 @@ def join(results: Sequence[SweepResult], grid: Grid) -> SweepResult:
         part = Grid(result.axes, result.seeds)
         points, seeds = grid.places(part.points, part.seeds)
         flat = (len(points), len(seeds))
-        metrics = {n: a.reshape(*flat, *outputs[n].shape) for n, a in result.metrics.items()}
-        errors = np.full(result.shape, None, object)
-        for at, error in result.errors.items():
-            errors[at] = error
+        own = len(grid.shape)
+        metrics = {n: a.reshape(*flat, *a.shape[own:]) for n, a in result.metrics.items()}
+        errors = result.error_array().reshape(flat)
         for i, j in np.argwhere(result.finished.reshape(flat)):
             block = Block(points[i : i + 1], seeds[j : j + 1])
-            error = errors.reshape(flat)[i, j]
-            if error is not None:
-                cells.fail(block, error)
+            if errors[i, j] is not None:
+                cells.fail(block, errors[i, j])
             else:
                 cells.add(block, {n: a[i : i + 1, j : j + 1] for n, a in metrics.items()})
     return cells.result(results[0].label, dict(results[0].info))
-
-
-def _what_must_agree(result: SweepResult) -> dict[str, Any]:
-    """What must be the same in all results to merge."""
-    shapes = {name: a.shape[len(result.shape) :] for name, a in result.metrics.items()}
-    return {"label": result.label, "axes": list(result.axes), "metrics": shapes}

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from mu2_optax.sweep._cells import Block, Metrics
 from mu2_optax.sweep._environment import default_device, is_shared
 from mu2_optax.sweep._grid import Grid
-from mu2_optax.sweep._train import Train, call, check_precision, check_train, checked_metrics
+from mu2_optax.sweep._train import Train, call, check_precision, checked_metrics
 
 Size = tuple[int, int]  # of a call: how many points and seeds it takes
 
@@ -27,6 +27,9 @@ _COMPILED: dict[Hashable, Any] = {}
 
 class CompiledProgram:
     """``train``, traced once, and compiled once for each size of a call.
+
+    ``side_by_side`` is False if a call takes one cell. The devices share the points of a call, or
+    with ``split_seeds`` its seeds.
 
     Attributes:
       outputs: Shape and dtype of each metric of one cell.
@@ -41,15 +44,11 @@ class CompiledProgram:
         devices: Sequence[jax.Device] | None = None,
         split_seeds: bool = False,
     ):
-        """Traces ``train``.
-
-        ``side_by_side`` is False if a call takes one cell. The devices share the points of a call,
-        or with ``split_seeds`` its seeds.
-        """
-        check_train(train, grid)
         check_precision(grid)
-        self._grid, self._side_by_side = grid, side_by_side
-        self._devices, self._split_seeds = devices, split_seeds
+        self._points = grid.points.astype(jax.dtypes.canonicalize_dtype(float))
+        self._seeds = grid.seeds.astype(np.uint32)
+        self._side_by_side, self._devices, self._split_seeds = side_by_side, devices, split_seeds
+        self._mesh = Mesh(np.asarray(devices), ("cells",)) if devices else None
         self._compiled: dict[Size, tuple[Any, Any]] = {}
         self.compile_seconds = 0.0
         names: list[str] = []
@@ -61,7 +60,8 @@ class CompiledProgram:
             return tuple(metrics.values())
 
         try:
-            self._jaxpr, shapes = jax.make_jaxpr(cell, return_shape=True)(*self._arguments())
+            trace = jax.make_jaxpr(cell, return_shape=True)
+            self._jaxpr, shapes = trace(self._points[0], self._seeds[0])
         except jax.errors.JAXTypeError as error:
             error.add_note(
                 "`train` must be JAX code from start to end, because it is traced once for the "
@@ -70,11 +70,21 @@ class CompiledProgram:
             raise
         self.outputs = dict(zip(names, shapes, strict=True))
 
-    def fingerprint(self) -> str:
-        """A text that is the same, in every process, for the same program on the same arrays.
+    def run(self, block: Block, size: Size) -> Metrics:
+        """The metrics of a block; where it has fewer cells than the call, the last is repeated."""
+        compiled, constants = self._compile(size)
+        points, seeds = (
+            np.pad(indices, (0, length - len(indices)), mode="edge")
+            for indices, length in zip(block, size, strict=True)
+        )
+        out = jax.device_get(compiled(constants, self._points[points], self._seeds[seeds]))
+        own = slice(len(block.points)), slice(len(block.seeds))
+        return {name: array[own] for name, array in zip(self.outputs, out, strict=True)}
 
-        It is a hash of the program's text and of every array in it, but not of what a host callback
-        does.
+    def fingerprint(self) -> str:
+        """A hash of the program's text and of every array in it, the same in every process.
+
+        It does not see what a host callback does.
         """
         digest = hashlib.blake2b(_IRRELEVANT.sub("", str(self._jaxpr)).encode(), digest_size=16)
         for constant in _constants(self._jaxpr):
@@ -83,30 +93,6 @@ class CompiledProgram:
             array: npt.NDArray[Any] = np.asarray(constant)
             digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         return digest.hexdigest()
-
-    def run(self, block: Block, size: Size) -> Metrics:
-        """The metrics of a block; where it has fewer cells than the call, the last is repeated."""
-        compiled, constants = self._compile(size)
-        points, seeds = (
-            np.pad(indices, (0, length - len(indices)), mode="edge")
-            for indices, length in zip(block, size, strict=True)
-        )
-        of_points, of_seeds = self._arguments(*size)
-        out = compiled(
-            constants,
-            self._grid.points[points].astype(of_points.dtype),
-            self._grid.seeds[seeds].astype(of_seeds.dtype),
-        )
-        own = slice(len(block.points)), slice(len(block.seeds))
-        return {n: a[own] for n, a in zip(self.outputs, jax.device_get(out), strict=True)}
-
-    def _arguments(self, *size: int) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-        """The points and seeds of a call, without values; those of one cell without a size."""
-        dtype = jax.dtypes.canonicalize_dtype(float)
-        return (
-            jax.ShapeDtypeStruct((*size[:1], len(self._grid.axes)), dtype),
-            jax.ShapeDtypeStruct(size[1:], np.uint32),
-        )
 
     def _compile(self, size: Size) -> tuple[Any, Any]:
         """The compiled function of a call, and the arrays that ``train`` closes over.
@@ -119,12 +105,10 @@ class CompiledProgram:
             return self._compiled[size]
         start = time.perf_counter()
         constants = self._jaxpr.consts
-        everywhere = None
-        if is_shared(self._devices):
-            everywhere = NamedSharding(_mesh(self._devices), PartitionSpec())
-        lowered = jax.jit(self._function(), out_shardings=everywhere).lower(
-            constants, *self._arguments(*size)
-        )
+        arguments = (constants, np.resize(self._points, (size[0], self._points.shape[1])))
+        whole = NamedSharding(self._mesh, PartitionSpec()) if is_shared(self._devices) else None
+        function = jax.jit(self._function(), out_shardings=whole)
+        lowered = function.lower(*arguments, np.resize(self._seeds, size[1]))
         text = hashlib.blake2b(lowered.as_text().encode()).digest()
         key = (text, *(self._devices or [default_device()]))
         if re.search("callback|debug_print", str(self._jaxpr)):  # whose function is not in the text
@@ -151,17 +135,17 @@ class CompiledProgram:
             of_seed = lambda seed: jax.vmap(lambda point: cell(point, seed))(points)
             return jax.vmap(of_seed, out_axes=1)(seeds)
 
-        if not self._devices:
+        if self._mesh is None:
             return block
         whole, split = PartitionSpec(), PartitionSpec("cells")
         inputs = (whole, whole, split) if self._split_seeds else (whole, split, whole)
         output = PartitionSpec(None, "cells") if self._split_seeds else split
-        options: dict[str, Any] = {"mesh": _mesh(self._devices), "in_specs": inputs}
+        options: dict[str, Any] = {"mesh": self._mesh, "in_specs": inputs, "out_specs": output}
         if hasattr(jax, "shard_map"):
-            return jax.shard_map(block, out_specs=output, check_vma=False, **options)
+            return jax.shard_map(block, check_vma=False, **options)
         from jax.experimental.shard_map import shard_map  # before jax 0.6.1
 
-        return shard_map(block, out_specs=output, check_rep=False, **options)
+        return shard_map(block, check_rep=False, **options)
 
 
 class PythonProgram:
@@ -171,7 +155,6 @@ class PythonProgram:
     compile_seconds = 0.0  # ``train`` compiles what it wants to
 
     def __init__(self, train: Train, grid: Grid):
-        check_train(train, grid)
         self._train, self._grid = train, grid
 
     def fingerprint(self) -> None:
@@ -186,10 +169,6 @@ class PythonProgram:
             metrics = {name: jax.device_get(value) for name, value in metrics.items()}
         checked = checked_metrics(metrics, self._grid, np.asarray)
         return {name: array[None, None] for name, array in checked.items()}
-
-
-def _mesh(devices: Sequence[jax.Device] | None) -> Mesh:
-    return Mesh(np.asarray(devices), ("cells",))
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:

@@ -36,17 +36,14 @@ class SweepResult:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the grid: the lengths of the axes, then the number of seeds."""
+        """The lengths of the axes, then the number of seeds."""
         return self.finished.shape
 
     @property
     def learning_rates(self) -> npt.NDArray[np.float64]:
         """The values of the axis ``learning_rate``."""
         if LEARNING_RATE not in self.axes:
-            raise ValueError(
-                f"the result has no axis `{LEARNING_RATE}`, only {list(self.axes)}; name one of "
-                f"the swept values `{LEARNING_RATE}`."
-            )
+            raise ValueError(f"no axis `{LEARNING_RATE}` in this sweep; it has {list(self.axes)}.")
         return self.axes[LEARNING_RATE]
 
     def dims(self, metric: str) -> tuple[str, ...]:
@@ -56,11 +53,7 @@ class SweepResult:
         return (*self.axes, SEED, *steps)
 
     def metric(self, name: str) -> npt.NDArray[Any]:
-        """A metric's array; an unknown name lists the known ones.
-
-        Where no cell has shown yet which metrics there are, because none has finished or all have
-        failed, every metric is NaN.
-        """
+        """A metric's array; NaN where no cell has shown yet which metrics there are."""
         if not self.metrics:
             return np.full(self.shape, np.nan)
         if name not in self.metrics:
@@ -72,15 +65,9 @@ class SweepResult:
         return self.metric(name).astype(np.float64).reshape(*self.shape, -1)[..., -1]
 
     def diverged(self, metric: str | None = None) -> npt.NDArray[np.bool_]:
-        """Which of the finished cells hold a NaN or an Inf (count them with ``.sum()``).
+        """Which cells hold a NaN or an Inf in a metric, or in any (count them with ``.sum()``).
 
         A cell that failed counts as diverged; one that has not been run does not.
-
-        Args:
-          metric: The metric to look at; any of them if None.
-
-        Returns:
-          A boolean array of the grid's shape.
         """
         bad = self.failed()
         for name in list(self.metrics) if metric is None else [metric]:
@@ -90,28 +77,10 @@ class SweepResult:
 
     def failed(self) -> npt.NDArray[np.bool_]:
         """Which cells failed with an error; they count as diverged, too."""
-        failed = np.zeros(self.shape, dtype=bool)
-        for cell in self.errors:
-            failed[cell] = True
-        return failed
+        return np.not_equal(self.error_array(), None)
 
     def select(self, **values: float) -> Self:
-        """The part of the grid at given values; those axes are dropped.
-
-        Args:
-          **values: For each axis to drop, the value to keep.
-
-        Returns:
-          A result with fewer axes.
-
-        Examples:
-          >>> from mu2_optax.sweep import sweep
-          >>> train = lambda learning_rate, beta, key: {"loss": learning_rate * beta}
-          >>> grid = {"learning_rate": [1.0, 2.0], "beta": [0.5, 3.0]}
-          >>> result = sweep(train, grid, seeds=1, progress=False)
-          >>> result.select(beta=3.0).metrics["loss"].tolist()
-          [[3.0], [6.0]]
-        """
+        """The part of the grid at given values of some axes, which are dropped."""
         where: list[Any] = [slice(None)] * len(self.shape)
         for name, value in values.items():
             if name not in self.axes:
@@ -119,27 +88,27 @@ class SweepResult:
             axis = self.axes[name]
             nearest = int(np.argmin(np.abs(axis - value)))
             if not np.isclose(axis[nearest], value, rtol=1e-6, atol=0):
-                raise ValueError(
-                    f"`{name}` has no value {value!r} in this sweep; it has {axis.tolist()}."
-                )
+                raise ValueError(f"`{name}` has no value {value!r} here; it has {axis.tolist()}.")
             where[list(self.axes).index(name)] = nearest
         at = tuple(where)
-        errors = np.full(self.shape, None, dtype=object)
-        for cell, error in self.errors.items():
-            errors[cell] = error
+        errors = np.ndenumerate(self.error_array()[at])
         return replace(
             self,
             metrics={name: array[at] for name, array in self.metrics.items()},
             axes={name: axis for name, axis in self.axes.items() if name not in values},
             finished=self.finished[at],
-            errors={cell: error for cell, error in np.ndenumerate(errors[at]) if error is not None},
+            errors={cell: error for cell, error in errors if error is not None},
         )
 
-    def columns(self) -> dict[str, Any]:
-        """A table as lists by column: ``optimizer`` (the label), the axes, ``seed``, the metrics.
+    def error_array(self) -> npt.NDArray[Any]:
+        """The error of each cell, None where there was none."""
+        errors = np.full(self.shape, None, dtype=object)
+        for cell, error in self.errors.items():
+            errors[cell] = error
+        return errors
 
-        It has a row per finished cell, and the column ``error`` if one of them failed.
-        """
+    def columns(self) -> dict[str, Any]:
+        """A table by column: label, axes, seed, metrics, perhaps error; a row per finished cell."""
         cells = np.nonzero(self.finished)
         columns: dict[str, Any] = {"optimizer": [self.label] * len(cells[0])}
         for (name, axis), at in zip(self.axes.items(), cells[:-1], strict=True):
@@ -148,21 +117,15 @@ class SweepResult:
         for name, array in self.metrics.items():
             columns[name] = array[cells] if array.ndim == len(cells) else list(array[cells])
         if self.errors:
-            columns["error"] = [self.errors.get(cell) for cell in zip(*cells, strict=True)]
+            columns["error"] = self.error_array()[cells]
         return columns
 
     def to_pandas(self) -> Any:
-        """A tidy table: a row per finished cell, as in the file of `write_csv`.
+        """A ``pandas.DataFrame`` with a row per finished cell, as in the file of `write_csv`.
 
         Several results are one table with ``pd.concat(r.to_pandas() for r in results.values())``. A
         metric that is a curve is an array in its cell; ``table.explode("curve")`` has a row per
         step.
-
-        Returns:
-          A ``pandas.DataFrame``.
-
-        Raises:
-          ModuleNotFoundError: If pandas is not installed.
         """
         try:
             import pandas as pd
@@ -171,15 +134,10 @@ class SweepResult:
         return pd.DataFrame(self.columns())
 
     def to_xarray(self) -> Any:
-        """The metrics as labelled arrays, such as ``data["loss"].sel(learning_rate=0.1)``.
+        """An ``xarray.Dataset``, for ``data["loss"].sel(learning_rate=0.1)``.
 
-        Returns:
-          An ``xarray.Dataset``: a variable per metric and ``finished``, over the axes, ``seed`` and
-          ``step`` (``NAME_step`` where curves have different lengths). Its attributes have the
-          label.
-
-        Raises:
-          ModuleNotFoundError: If xarray is not installed.
+        It has a variable per metric and ``finished``, over the axes, ``seed`` and ``step``
+        (``NAME_step`` where curves have different lengths); its attributes have the label.
         """
         try:
             import xarray as xr
@@ -200,16 +158,13 @@ Results: TypeAlias = SweepResult | Iterable[SweepResult] | Mapping[str, SweepRes
 
 def by_label(results: Results) -> dict[str, SweepResult]:
     """Puts a result, a list of results or a dict of results into a dict by label."""
-    if isinstance(results, SweepResult):
-        return {results.label: results}
     if isinstance(results, Mapping):
         return {name: replace(result, label=name) for name, result in results.items()}
-    labelled: dict[str, SweepResult] = {}
-    for result in results:
-        if result.label in labelled:
-            raise ValueError(
-                f"two results have the label {result.label!r}; give each sweep its own `label`, "
-                "or join them with `merge`."
-            )
-        labelled[result.label] = result
-    return labelled
+    listed = [results] if isinstance(results, SweepResult) else list(results)
+    labels = [result.label for result in listed]
+    if len(set(labels)) < len(labels):
+        raise ValueError(
+            f"results must have distinct labels, got {labels}; give each sweep its own `label`, or "
+            "join those of one label with `merge`."
+        )
+    return dict(zip(labels, listed, strict=True))

@@ -16,16 +16,12 @@ from mu2_optax.sweep._files import DAMAGE, read_npz, write_npz
 from mu2_optax.sweep._grid import Grid
 
 FORMAT = "mu2_optax.block/1"
-_SETTINGS = (  # of `jax.config`: what the numbers of a cell depend on
-    "jax_enable_x64",
-    "jax_default_matmul_precision",
-    "jax_default_prng_impl",
-    "jax_threefry_partitionable",
-    "jax_random_seed_offset",
-    "jax_high_dynamic_range_gumbel",
-    "jax_softmax_custom_jvp",
-    "jax_numpy_dtype_promotion",
-)
+# What the numbers of a cell depend on, of `jax.config`.
+_SETTINGS = """
+    jax_enable_x64 jax_default_matmul_precision jax_default_prng_impl jax_threefry_partitionable
+    jax_random_seed_offset jax_high_dynamic_range_gumbel jax_softmax_custom_jvp
+    jax_numpy_dtype_promotion
+"""
 
 
 class Folder:
@@ -42,7 +38,7 @@ class Folder:
         if self._path.is_file():
             raise ValueError(f"`resume` must name a folder, got the file {self._path}.")
         versions = {name: describe_versions()[name] for name in ("jax", "jaxlib")}
-        settings = {name: getattr(jax.config, name, None) for name in _SETTINGS}
+        settings = {name: getattr(jax.config, name, None) for name in _SETTINGS.split()}
         header = {"format": FORMAT, "axes": list(grid.axes), **identity, **versions, **settings}
         self._header: dict[str, Any] = json.loads(json.dumps(header))  # as a file returns it
 

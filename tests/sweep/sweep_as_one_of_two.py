@@ -1,6 +1,6 @@
 """One of two processes that sweep together.
 
-python sweep_as_one_of_two.py PROCESS PORT FOLDER [minutes | interrupt]
+python sweep_as_one_of_two.py PROCESS PORT FOLDER [interrupt]
 """
 
 import os
@@ -13,7 +13,7 @@ import numpy as np
 from sweep.conftest import make_logistic
 
 from mu2_optax.sweep import SweepInterrupted, save_results, sweep
-from mu2_optax.sweep._results.cells import Outcomes
+from mu2_optax.sweep._cells import Cells
 
 RATES = np.logspace(-3, 1, 8)
 SEEDS = 6
@@ -22,15 +22,15 @@ CHUNKS = {"strategy": "vmap", "chunk_size": 1, "progress": False}  # on each dev
 
 def press_ctrl_c_after(cells):
     """Ctrl-C in this process alone, while a call's cells are being recorded."""
-    add = Outcomes.add
+    add = Cells.add
 
-    def adding(self, finished):
-        before = len(self.cells)
-        add(self, finished)
-        if before < cells <= len(self.cells):
+    def adding(self, *args):
+        before = self.done.sum()
+        add(self, *args)
+        if before < cells <= self.done.sum():
             os.kill(os.getpid(), signal.SIGINT)
 
-    Outcomes.add = adding
+    Cells.add = adding
 
 
 def main(process, port, folder, what=""):
@@ -38,17 +38,15 @@ def main(process, port, folder, what=""):
     assert (jax.process_count(), jax.local_device_count(), jax.device_count()) == (2, 4, 8)
     own = pathlib.Path(folder, process)  # nothing says that the processes share a disk
     own.mkdir(exist_ok=True)
-    options = CHUNKS | {"devices": jax.devices(), "resume": own / "j.jsonl"}
-    if what == "minutes":  # of one process alone
-        options["minutes"] = 1e-9 if process == "1" else 60
     if what == "interrupt" and process == "1":
         press_ctrl_c_after(10)
+    options = CHUNKS | {"devices": jax.devices(), "resume": own / "run"}
     try:
         result = sweep(make_logistic(), RATES, SEEDS, **options)
     except SweepInterrupted as interrupt:
         result = interrupt.result
         (own / "interrupted").touch()
-    save_results(result, own / "result.json")
+    save_results(own / "result.npz", result)
 
 
 if __name__ == "__main__":

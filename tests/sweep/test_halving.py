@@ -36,7 +36,6 @@ def test_halving_runs_the_best_rate_to_the_end_and_says_which_it_stopped():
     assert result.metrics["loss"][6].tolist() == [0.0, 0.0]
     assert np.isnan(result.metrics["loss"][0]).all()
     told = result.info["halving"]
-    assert told["budgets"] == [1, 4, 16]
     assert sorted(told["stopped"]) == [[1e-3, 1], [3e-3, 1], [0.01, 1], [0.03, 1], [0.1, 1],
                                        [0.3, 4], [3.0, 1]]  # fmt: skip
     assert told["share"] == sum(steps for _, steps in calls) / (2 * 8 * 16) == 0.25

@@ -99,7 +99,7 @@ def test_load_results_refuses_what_is_foreign_or_damaged(tmp_path):
 
 
 def test_results_with_one_label_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"two results have the label 'a'.*merge"):
+    with pytest.raises(ValueError, match=r"distinct labels, got .*'a', 'a'.*merge"):
         save_results(tmp_path / "r.npz", [make_result(), make_result()])
 
 
@@ -117,10 +117,6 @@ def test_write_csv_has_a_row_per_finished_cell_and_every_digit(tmp_path):
             rows["loss"].to_numpy(np.float32), result.metrics["loss"][result.finished]
         )
     assert table["error"][0] == results[0].errors[0, 0]
-    axes = {"learning_rate": np.ones(1), "loss": np.ones(1)}
-    same = SweepResult({}, axes, np.arange(1), np.ones((1, 1, 1), bool), label="c")
-    with pytest.raises(ValueError, match="metric with the name of an axis, got 'loss'"):
-        write_csv(path, [*results, same])
 
 
 # Joining
@@ -222,7 +218,7 @@ def test_sweep_result_metric_final_and_dims():
     assert result.learning_rates.tolist() == [0.1, 1.0]
     with pytest.raises(KeyError, match=r"no metric 'acc'.*\['curve', 'loss'\]"):
         result.metric("acc")
-    with pytest.raises(ValueError, match="has no axis `learning_rate`"):
+    with pytest.raises(ValueError, match="no axis `learning_rate`"):
         _ = result.select(learning_rate=0.1).learning_rates
 
 

@@ -58,12 +58,7 @@ def test_resume_runs_only_what_is_missing_and_gives_the_same_bits(tmp_path, opti
     computed = len(set(calls))
     assert computed == 6
     files = sorted(folder.iterdir())
-    assert (
-        len(files)
-        == {1: 1, 2: 4, 6: 6}[
-            {"loop": 6, "python": 6}.get(options.get("strategy"), options.get("chunk_size", 1))
-        ]
-    )
+    assert len(files) == (1 if not options else 4 if "chunk_size" in options else 6)
     calls.clear()
     assert_same_bits(quietly(train, RATES, 2, resume=folder, **options), whole)
     assert calls == []
@@ -96,7 +91,8 @@ def test_resume_runs_a_damaged_block_again_and_says_so(tmp_path, damage):
     file = sorted(tmp_path.iterdir())[1]
     content = bytearray(file.read_bytes())
     if damage == "one bit":
-        content[content.index(b"metrics/curve") + 200] ^= 1
+        with np.load(file) as arrays:
+            content[content.index(arrays["metrics/curve"].tobytes())] ^= 1
     file.write_bytes({"cut off": content[:-30], "empty": b"", "one bit": content}[damage])
     calls.clear()
     with pytest.warns(UserWarning, match=rf"{file.name} is damaged \(.*; its cells run again"):

@@ -289,9 +289,9 @@ def test_sweep_vmap_says_in_which_call_it_failed():
 @pytest.mark.parametrize(
     ("first", "later", "match"),
     [
-        ({"a": 1.0}, {"b": 1.0}, r"same metrics in every cell: \['b'\] at learning_rate=1, seed=0"),
-        ({"a": np.zeros(2)}, {"a": np.zeros(3)}, r"'a' must have one shape.*float64\(3,\)"),
-        ({"a": 1}, {"a": 0.5}, "one shape and kind"),
+        ({"a": 1.0}, {"b": 1.0}, r"same metrics.*b: float64\[\] at learning_rate=1, seed=0, a: "),
+        ({"a": np.zeros(2)}, {"a": np.zeros(3)}, r"a: float64\[3\] at .*, a: float64\[2\] before"),
+        ({"a": 1}, {"a": 0.5}, r"a: float64\[\] at .*, a: int64\[\] before"),
         ({"a": 1.0}, {"a": "x"}, "must be a real number"),
         ({"a": 1.0}, None, "return a dict of metrics"),
     ],
@@ -311,10 +311,9 @@ def test_sweep_out_of_memory_says_which_chunk_size_to_try():
         out = jax.ShapeDtypeStruct((), jnp.float32)
         return {"x": jax.pure_callback(host, out, learning_rate, vmap_method="expand_dims")}
 
-    with pytest.raises(MemoryError, match=r"18 cells side by side.*6 x 3.*chunk_size=9"):
+    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED") as error:
         quietly(train, np.arange(1, 7), 3)
-    with pytest.raises(MemoryError, match="a single cell does not fit"):
-        quietly(train, [1.0], 1)
+    assert error.value.__notes__[-1].startswith("18 cells ran side by side; with a smaller `chunk")
 
 
 # Ctrl-C and progress
@@ -394,23 +393,27 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: sweep(ok, [], 1), ValueError, "at least one number"),
+        (lambda: sweep(ok, [], 1), ValueError, "a list of finite numbers"),
         (lambda: sweep(ok, ["a"], 1), TypeError, "must be numbers"),
         (lambda: sweep(ok, "0.1", 1), TypeError, "must be numbers, got '0.1'"),
         (lambda: sweep(ok, [True], 1), TypeError, r"must be numbers, got \[True\]"),
         (lambda: sweep(ok, np.array([1j]), 1), TypeError, "must be numbers"),
         (lambda: sweep(ok, [-1.0], 1), ValueError, "must not be negative, got -1"),
-        (lambda: sweep(ok, [np.nan], 1), ValueError, "must be finite"),
+        (lambda: sweep(ok, [np.nan], 1), ValueError, r"a list of finite numbers, got \[nan\]"),
         (lambda: sweep(ok, [0.1, 0.1], 1), ValueError, r"must not repeat a value, got 0.1"),
         (lambda: sweep(ok, [0.1, 0.1 + 1e-12], 1), ValueError, "different numbers in float32"),
         (lambda: sweep(ok, [1e-60], 1), ValueError, "different numbers in float32.*got .1e-60"),
         (lambda: sweep(ok, {"key": [1]}, 1), ValueError, "got 'key'"),
-        (lambda: sweep(ok, {"beta": [1]}, 1), TypeError, r"train\(beta, key\).*learning_rate"),
-        (lambda: sweep(ok, {}, 1), TypeError, r"by keyword, train\(key\), but its signature"),
-        (lambda: sweep(ok, [1], 0), ValueError, "`seeds` must be at least 1, got 0"),
+        (lambda: sweep(ok, {"beta": [1]}, 1), TypeError, "unexpected keyword argument 'beta'"),
+        (lambda: sweep(ok, {}, 1), TypeError, "missing 1 required positional.*'learning_rate'"),
+        (
+            lambda: sweep(ok, [1], 0),
+            ValueError,
+            r"`seeds` must be some numbers in \[0, 2\*\*32\), got 0; pass",
+        ),
         (lambda: sweep(ok, [1], 1.5), TypeError, "`seeds` must be integers, got 1.5"),
         (lambda: sweep(ok, [1], [True]), TypeError, r"`seeds` must be integers, got \[True\]"),
-        (lambda: sweep(ok, [1], []), ValueError, "`seeds` must"),
+        (lambda: sweep(ok, [1], []), ValueError, "`seeds` must be some numbers"),
         (lambda: sweep(ok, [1], [-1]), ValueError, r"\[0, 2\*\*32\)"),
         (lambda: sweep(ok, [1], [2, 2]), ValueError, "`seeds` must not repeat a value, got 2"),
         (lambda: sweep(ok, [1], 1, strategy="pmap"), ValueError, "one of.*got 'pmap'"),
@@ -422,8 +425,6 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
         (lambda: sweep(ok, [1], 1, devices=[1]), ValueError, "such as jax.devices"),
         (lambda: sweep(ok, [1], 1, devices=jax.devices()[:1] * 2), ValueError, "distinct"),
         (lambda: sweep(ok, [1], 1, context={"n": np.int64(1)}), TypeError, "`context` must hold"),
-        (lambda: sweep(3, [1], 1), TypeError, "must be a function"),
-        (lambda: sweep(lambda lr: {"a": lr}, [1], 1), TypeError, r"train\(learning_rate, key\)"),
         (lambda: sweep(lambda lr, key: lr, [1], 1), TypeError, "return a dict of metrics"),
         (lambda: sweep(lambda lr, key: {"seed": lr}, [1], 1), TypeError, "got 'seed'"),
         (lambda: sweep(lambda lr, key: {"a": {"b": lr}}, [1], 1), TypeError, "flat dict"),
