@@ -164,7 +164,8 @@ def plot_curves(
         drawn_at = np.unique(np.linspace(0, max(end - 1, 0), min(end, _VALUES)).astype(int))
         every = -(-len(drawn_at) // _MARKERS)
         points += [
-            _point(name, at[i], band, i, y) | {"bare": bool(i % every)} for i in drawn_at.tolist()
+            _point(name, at[i], band, i, y) | {"bare": bool(place % every)}
+            for place, i in enumerate(drawn_at.tolist())
         ]
         if end < len(at):
             place = {"line": name, "x": at[end], "at": f"{at[end]:g}", "mean": "diverged"}

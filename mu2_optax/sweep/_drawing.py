@@ -166,7 +166,7 @@ def draw(
     own = alt.Color("line:N", scale=color, legend=None)
     pointed = {"line": legend or "optimizer", "at": x.title, "mean": y.title, "seeds": "over seeds"}
     tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in pointed.items()]
-    data = alt.Chart(alt.Data(values=list(points))).transform_filter(shown)
+    data = alt.Chart().transform_filter(shown)
     band = data.mark_area(opacity=0.15, clip=True).encode(
         across, alt.Y("low:Q"), alt.Y2("high:Q"), own
     )
@@ -195,7 +195,7 @@ def draw(
     channels = ("color", "fill", "stroke", "shape", "strokeDash", "strokeWidth")
     heading = alt.Title(title or "", anchor="start", fontSize=14, fontWeight="normal")
     chart: LayerChart = (
-        alt.layer(*layers)
+        alt.layer(*layers, data=alt.Data(values=list(points)))
         .resolve_scale(**dict.fromkeys(channels, "independent"))
         .properties(width=480, height=300, title=heading, view=alt.ViewBackground(stroke=None))
     )

@@ -9,7 +9,7 @@ from mu2_optax.sweep import (
     plateau_width,
     stability_range,
 )
-from mu2_optax.sweep._analysis.metrics import metric_mode
+from mu2_optax.sweep._metrics import metric_mode
 
 
 def curve(losses, rates=None, metric="loss"):
@@ -27,7 +27,7 @@ def test_stability_range_is_all_rates_within_twice_the_best_excess():
     # rates 1, 10, 100, 1000, 10000; the best is 2, so up to 4 counts
     found = stability_range(curve([5, 4, 2, 3, 4.5]), "loss")
     assert found.rates == (10, 100, 1000)
-    assert (found.low, found.high, found.value) == (10, 1000, 100)
+    assert found.value == 100
 
 
 def test_stability_range_counts_excess_above_the_optimum():
@@ -56,7 +56,7 @@ def test_stability_range_names_a_gap():
     assert found.value == 100
 
 
-def test_an_optimum_that_is_not_optimal_is_an_error():
+def test_stability_range_refuses_an_optimum_that_is_not():
     with pytest.raises(ValueError, match=r"at least as good as the best 'loss'.*2, got 3"):
         stability_range(curve([5, 2]), "loss", optimum=3)
 
@@ -78,12 +78,12 @@ def test_plateau_width_of_a_single_rate_is_zero():
     assert plateau_width(curve([9, 1, 9]), "loss", 0.1).value == 0
 
 
-def test_plateau_includes_its_border_despite_rounding():
+def test_plateau_width_includes_its_border_despite_rounding():
     result = curve([0.94, 0.95, 0.93], metric="accuracy")
     assert plateau_width(result, "accuracy", 0.01).value == pytest.approx(1)
 
 
-def test_plateau_can_be_measured_against_the_best_of_another_sweep():
+def test_plateau_width_against_the_best_of_another_sweep():
     result = curve([0.9, 0.94, 0.95], metric="accuracy")
     assert plateau_width(result, "accuracy", 0.02, best=0.97).value == 0
     assert plateau_width(result, "accuracy", 0.03, best=0.97).value == pytest.approx(1)
@@ -115,7 +115,7 @@ def test_lr_sensitivity_of_an_accuracy_counts_what_is_lost():
     assert lr_sensitivity(result, "accuracy", initial=0.1).value == pytest.approx(0.4)
 
 
-def test_a_rate_with_a_diverged_seed_is_the_worst():
+def test_measures_take_a_rate_with_a_diverged_seed_for_the_worst():
     result = curve([[1, 1], [1, np.nan], [1, 1]])
     assert stability_range(result, "loss").rates == (1, 100)
     assert plateau_width(result, "loss", 0.5).value == 0
@@ -129,27 +129,24 @@ def test_measures_of_a_sweep_that_diverged_everywhere_are_zero():
     assert lr_sensitivity(result, "loss", initial=2.0).value == 0
 
 
-def test_the_order_of_the_rates_does_not_matter():
+def test_measures_do_not_depend_on_the_order_of_the_rates():
     shuffled = curve([2, 5, 3, 4.5, 4], rates=[100, 1, 1000, 10_000, 10])
     assert stability_range(shuffled, "loss").rates == (10, 100, 1000)
     assert plateau_width(shuffled, "loss", 1.0).value == pytest.approx(1)
 
 
-def test_equal_seeds_give_an_interval_of_no_width():
+def test_measures_of_equal_seeds_have_intervals_of_no_width():
     result = curve(np.repeat([[5], [4], [2], [3], [4.5]], 4, axis=1))
     assert stability_range(result, "loss").interval == (100, 100)
     assert plateau_width(result, "loss", 1.0).interval == pytest.approx((1, 1))
     assert lr_sensitivity(result, "loss", 5.0).interval == pytest.approx((1.7, 1.7))
 
 
-def test_the_interval_spans_what_drawing_the_seeds_again_can_give():
+def test_plateau_width_interval_spans_what_drawing_the_seeds_again_can_give():
     # Of two seeds one has its plateau over 1..100, the other at 1 alone; each is drawn twice in a
     # quarter of the samples, so that a 95 % interval reaches both.
     result = curve([[1, 1], [1, 9], [1, 9]])
     assert plateau_width(result, "loss", 0.5).interval == pytest.approx((0, 2))
-    low, high = plateau_width(result, "loss", 0.5, confidence=0.4).interval
-    assert low == 0
-    assert high < 2
 
 
 @pytest.mark.parametrize(
@@ -159,41 +156,22 @@ def test_the_interval_spans_what_drawing_the_seeds_again_can_give():
         ("min", "loss train_loss val-loss Loss error test_error error_rate perplexity final_loss"),
     ],
 )
-def test_whether_high_is_better_comes_from_a_plain_name(mode, names):
+def test_metric_mode_comes_from_a_plain_name(mode, names):
     assert {name: metric_mode(name) for name in names.split()} == dict.fromkeys(names.split(), mode)
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "neg_mean_squared_error",
-        "neg_log_loss",
-        "negative_loss",
-        "test_neg_loss",
-        "loss_reduction",
-        "error_free",
-        "accuracy_loss",
-        "test_train_loss",
-        "curve",
-        "grad_norm",
-        "loss_scale",
-        "accuracy_drop",
-        "factor",
-        "score",
-        "reward",
-        "nonloss",
-        "lossless",
-        "_loss",
-    ],
+    ["neg_log_loss", "loss_reduction", "accuracy_loss", "curve", "score", "_loss", "nonloss"],
 )
-def test_a_name_that_does_not_tell_is_asked_about(name):
+def test_metric_mode_of_other_names_must_be_given(name):
     with pytest.raises(ValueError, match=r"`mode=\"min\"` or `mode=\"max\"`.*--better low or"):
         metric_mode(name)
     assert metric_mode(name, "max") == "max"
     assert metric_mode(name, "min") == "min"
 
 
-def test_a_known_mode_wins_over_the_name():
+def test_metric_mode_that_is_given_wins_over_the_name():
     assert metric_mode("train_loss", "max") == "max"
 
 
@@ -203,16 +181,15 @@ def test_a_known_mode_wins_over_the_name():
         (lambda r: stability_range(r, "loss", factor=0.5), "`factor` must be at least 1, got 0.5"),
         (lambda r: plateau_width(r, "loss", -1), "`tolerance` must not be negative, got -1"),
         (lambda r: plateau_width(r, "loss", 1, mode="low"), "'min', 'max' or None, got 'low'"),
-        (lambda r: plateau_width(r, "loss", 1, confidence=2), "between 0 and 1, got 2"),
         (lambda r: lr_sensitivity(r, "loss", np.nan), "`initial` must be finite, got nan"),
     ],
 )
-def test_bad_arguments_are_named(call, match):
+def test_measures_name_bad_arguments(call, match):
     with pytest.raises(ValueError, match=match):
         call(curve([1, 2]))
 
 
-def test_a_sweep_that_cannot_be_measured_says_why():
+def test_measures_say_why_a_sweep_cannot_be_measured():
     unfinished = curve([1, 2])
     unfinished.finished[0, 0] = False
     with pytest.raises(ValueError, match="1 cells of the sweep have not been run"):
@@ -233,7 +210,7 @@ def test_a_sweep_that_cannot_be_measured_says_why():
 
 
 @pytest.mark.parametrize("seeds", [1, 3, 6, 7, 10])
-def test_an_optimum_may_be_the_best_despite_rounding(seeds):
+def test_stability_range_takes_the_best_for_the_optimum_despite_rounding(seeds):
     result = curve(np.full((2, seeds), 0.1))
     best = float(np.float32(0.1))
     assert stability_range(result, "loss", optimum=best).value == 10
@@ -241,7 +218,7 @@ def test_an_optimum_may_be_the_best_despite_rounding(seeds):
     assert stability_range(result, "loss", optimum=0.1).value == 10
 
 
-def test_the_largest_numbers_can_be_measured():
+def test_measures_of_the_largest_numbers():
     result = curve(np.zeros((3, 3)))
     result.metrics["loss"] = np.repeat([[1e308], [1e308], [0.0]], 3, axis=1)
     assert lr_sensitivity(result, "loss", initial=1e308).value == pytest.approx(1e308 / 3 * 2)
