@@ -53,18 +53,12 @@ def stability_range(
 ) -> StabilityRange:
     r"""The range of order-optimal learning rates, from the paper's appendix on stability.
 
-    .. math:: \{\eta : R(\eta) \le \text{factor} \cdot \min_{\eta'} R(\eta')\}, \qquad
-       \text{ratio} = \eta_{\max} / \eta_{\min}
+    .. math:: \eta_{\max} / \eta_{\min} \text{ of } \{\eta : R(\eta) \le \text{factor} \cdot
+       \min_{\eta'} R(\eta')\}
 
-    Here :math:`R` is the excess loss, the metric's distance from its optimum. The rates are those
-    of the grid, so the ratio is known up to the grid's spacing and bounded by its ends.
-
-    Args:
-      result: A sweep over ``learning_rate`` alone.
-      metric: The metric's name.
-      factor: How far from the best excess loss still counts, at least 1.
-      optimum: The metric's best possible value; if None, 0 for a loss and 1 for an accuracy.
-      mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
+    Here :math:`R` is the excess loss, the metric's distance from its ``optimum`` (if None, 0 for a
+    loss and 1 for an accuracy). The rates are those of the grid, so the ratio is known up to the
+    grid's spacing and bounded by its ends.
 
     Examples:
       >>> from mu2_optax.sweep import sweep
@@ -98,9 +92,7 @@ def stability_range(
         high = np.where(near(means), rates, 0.0).max(axis=-1)
         return high / np.where(near(means), rates, np.inf).min(axis=-1)
 
-    return StabilityRange(
-        *_measured(losses, ratio), tuple(rates[near(mean(losses, axis=1))].tolist())
-    )
+    return StabilityRange(*_measured(losses, ratio), tuple(rates[near(mean(losses, axis=1))]))
 
 
 def plateau_width(
@@ -115,14 +107,8 @@ def plateau_width(
 
     .. math:: \log_{10}(\eta_{\text{high}} / \eta_{\text{low}})
 
-    of the widest run of neighbouring rates whose metric lies within ``tolerance`` of the best.
-
-    Args:
-      result: A sweep over ``learning_rate`` alone.
-      metric: The metric's name.
-      tolerance: How far from the best still counts, in the metric's unit.
-      best: The best; if None, that of this sweep. Pass the best of several sweeps to compare them.
-      mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
+    of the widest run of neighbouring rates whose metric lies within ``tolerance``, in its own unit,
+    of the ``best``. That is the best of this sweep if None; pass that of several to compare them.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -164,15 +150,9 @@ def lr_sensitivity(
 
     .. math:: \mathbb{E}_\eta[\min(\ell(\eta), \ell_0) - \ell^*]
 
-    the mean over the rates of the loss above the best, where losses worse than the initial loss
-    :math:`\ell_0`, and diverged runs, count as :math:`\ell_0`.
-
-    Args:
-      result: A sweep over ``learning_rate`` alone.
-      metric: The metric's name.
-      initial: The loss before training: a number, or the name of a metric that holds it. If None,
-        ``metric`` must be a curve, and its first value is taken.
-      mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
+    the mean over the rates of the loss above the best, where losses worse than the loss before
+    training :math:`\ell_0`, and diverged runs, count as :math:`\ell_0`. That is ``initial``, or the
+    metric of this name; if None, ``metric`` must be a curve, and its first value is taken.
 
     Examples:
       >>> from mu2_optax.sweep import sweep
@@ -194,18 +174,16 @@ def lr_sensitivity(
 
 def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
     """The metric before training: given, held by another metric, or the start of its curve."""
-    values: Any = initial
-    if isinstance(initial, str):
-        values = result.final(initial)
-    elif initial is None and result.metric(metric).ndim > len(result.shape):
+    values: Any = result.final(initial) if isinstance(initial, str) else initial
+    if initial is None:
+        if result.metric(metric).ndim == len(result.shape):
+            raise ValueError(
+                f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
+                "training, or the name of the metric that holds it."
+            )
         values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
-    elif initial is None:
-        raise ValueError(
-            f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
-            "training, or the name of the metric that holds it."
-        )
-    values = np.asarray(values, np.float64)
-    known = values[np.isfinite(values)]  # a cell that failed has none
+    known = np.asarray(values, np.float64)
+    known = known[np.isfinite(known)]  # a cell that failed has none
     if not known.size:
         raise ValueError(f"`initial` must be finite, got {initial}.")
     return float(np.median(known))
@@ -214,9 +192,9 @@ def initial_loss(result: SweepResult, metric: str, initial: float | str | None) 
 def _final_losses(
     result: SweepResult, metric: str, mode: Mode | None
 ) -> tuple[Array, Array, float]:
-    """The rates in order, the final losses (rates, seeds), and the sign that makes them values.
+    """The rates in order, the final losses, and the sign that makes them values again.
 
-    What diverged is infinite.
+    Losses have the shape (rates, seeds), and are infinite where a cell diverged.
     """
     check_rates_alone(result)
     rates = result.learning_rates
@@ -231,11 +209,8 @@ def _final_losses(
     return np.sort(rates), np.where(np.isfinite(losses), losses, np.inf), sign
 
 
-def _measured(
-    losses: Array, measure: Callable[[Array], Array]
-) -> tuple[float, tuple[float, float]]:
+def _measured(losses: Array, measure: Callable[[Array], Array]) -> tuple[float, Any]:
     """A measure of the means over seeds, and its percentile interval over resampled seeds."""
-    seeds = losses.shape[1]
-    drawn = np.random.default_rng(0).integers(0, seeds, (2000, seeds))
+    drawn = np.random.default_rng(0).integers(0, losses.shape[1], (2000, losses.shape[1]))
     low, high = np.quantile(measure(mean(losses[:, drawn], axis=-1).T), [0.025, 0.975])
     return float(measure(mean(losses, axis=1))), (float(low), float(high))

@@ -20,9 +20,10 @@ class Setting(NamedTuple):
     steps: int | None = None
 
     @property
-    def warmup(self) -> int | None:
-        """The steps of a warm-up: 5 % of all."""
-        return None if self.steps is None else max(1, round(0.05 * self.steps))
+    def names(self) -> dict[str, Any]:
+        """What the names in a call stand for; a warm-up is 5 % of all steps."""
+        warmup = None if self.steps is None else max(1, round(0.05 * self.steps))
+        return self._asdict() | {"warmup": warmup}
 
 
 class Contender(NamedTuple):
@@ -44,14 +45,25 @@ class Contender(NamedTuple):
         return re.search(rf"\b{name}\b", self.python) is not None
 
     @property
-    def in_ball(self) -> bool:
-        """Whether it can keep the params in a ball."""
-        return self.is_projected or self.takes("projection")
-
-    @property
     def is_projected(self) -> bool:
         """Whether it comes from Optax, and is projected from outside."""
         return self.python.startswith("optax.") and "schedule_free" not in self.python
+
+    def line(self, radius: float | None, steps: int | None) -> str:
+        """The call, of ``learning_rate`` alone; ``radius`` is that of the ball for the params.
+
+        Examples:
+          >>> OPTIMIZERS["mu2_auto"].line(None, None), OPTIMIZERS["sgd"].line(None, 9)
+          ('mu2_optax.mu2_auto()', 'optax.sgd(learning_rate)')
+        """
+        ball = "" if radius is None else f"mu2_optax.onto_l2_ball({radius!r})"
+        given = rf"\1projection={ball}" if ball else ""
+        line = re.sub(r"(, )?projection=projection", given, self.python)
+        momenta = "fixed_momentum" if radius is None else "linear_momentum"
+        names = Setting(steps=steps).names | {"momentum": f"mu2_optax.{momenta}()"}
+        for name in ("momentum", "warmup", "steps"):
+            line = re.sub(rf"\b{name}\b", str(names[name]), line)
+        return f"mu2_optax.projected({line}, {ball})" if ball and self.is_projected else line
 
 
 # The step of each is the learning rate itself, never multiplied by α, so that the rates of
@@ -139,38 +151,9 @@ def make_optimizer(name: str, learning_rate: Any, setting: Setting = Setting()) 
 
     Call it as ``tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)``, and evaluate at
     ``tx.eval_params(state, params)``.
-
-    Examples:
-      >>> tx = make_optimizer("sgd", 0.1)
-      >>> tx.update(1.0, tx.init(1.0), 1.0, grad_fn=None, batch=None)[0]
-      -0.1
     """
     known = {"mu2_optax": mu2_optax, "optax": optax, "learning_rate": learning_rate}
-    known |= setting._asdict() | {"warmup": setting.warmup}
-    tx = eval(OPTIMIZERS[name].python, known)
+    tx = eval(OPTIMIZERS[name].python, known | setting.names)
     if setting.projection is not None and OPTIMIZERS[name].is_projected:
         tx = projected(tx, setting.projection)
     return Optimizer(*optax.with_extra_args_support(tx))
-
-
-def python_line(name: str, radius: float | None, steps: int | None) -> str:
-    """The call that makes one of the `OPTIMIZERS`, of ``learning_rate`` alone.
-
-    ``radius`` is that of the ball that holds the params.
-
-    Examples:
-      >>> python_line("mu2_auto", None, None)
-      'mu2_optax.mu2_auto()'
-      >>> python_line("sgd", 3.0, None)
-      'mu2_optax.projected(optax.sgd(learning_rate), mu2_optax.onto_l2_ball(3.0))'
-    """
-    ball = "" if radius is None else f"mu2_optax.onto_l2_ball({radius!r})"
-    momenta = "mu2_optax.fixed_momentum()" if radius is None else "mu2_optax.linear_momentum()"
-    line = OPTIMIZERS[name].python
-    line = re.sub(r"(, )?projection=projection", rf"\1projection={ball}" if ball else "", line)
-    values = {"momentum": momenta, "warmup": Setting(steps=steps).warmup, "steps": steps}
-    for variable, value in values.items():
-        line = re.sub(rf"\b{variable}\b", str(value), line)
-    return (
-        f"mu2_optax.projected({line}, {ball})" if ball and OPTIMIZERS[name].is_projected else line
-    )

@@ -17,13 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mu2_optax import fixed_momentum, linear_momentum, onto_l2_ball
-from mu2_optax.sweep._command.optimizers import (
-    GROUPS,
-    OPTIMIZERS,
-    Setting,
-    make_optimizer,
-    python_line,
-)
+from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS, Setting, make_optimizer
 from mu2_optax.sweep._command.tasks import METRICS, TASKS, curve_steps, make_train
 from mu2_optax.sweep._grid import make_grid
 
@@ -38,13 +32,10 @@ class UsageError(Exception):
 class Row(NamedTuple):
     """What to run for one optimizer.
 
-    Attributes:
-      train: The function of a cell, of (learning_rate, key), or of ``key`` if there is no rate; for
-        `halving` also of ``steps``.
-      rates: Its learning rates, as `sweep` takes them: ``{}`` if it has none.
-      info: What tables and pages want to know of it: ``untouched``, the rate that was published as
-        its default, which is one of them; ``python``, the call that makes it, of ``learning_rate``;
-        and ``curve_steps``, the steps of its curves.
+    ``train`` is a function of (learning_rate, key), or of ``key`` if there are no ``rates``; for
+    `halving` also of ``steps``. ``info`` has what tables and pages want to know: ``untouched``, the
+    rate that was published as the default, which is one of the rates; ``python``, the call that
+    makes the optimizer, of ``learning_rate``; and ``curve_steps``, the steps of curves.
     """
 
     train: Callable[..., Any]
@@ -62,11 +53,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(options: argparse.Namespace) -> Plan:
-    """Reads the plan from the options.
-
-    Raises:
-      UsageError: If they contradict each other, or name what does not exist.
-    """
+    """Reads the plan from the options, or raises `UsageError`."""
     if options.function and (options.task or options.data):
         raise UsageError("--task and --data are for built-in tasks; a function reads its own data.")
     if options.ball is not None and not 0 < options.ball < inf:
@@ -97,16 +84,12 @@ def make_plan(options: argparse.Namespace) -> Plan:
     if takes[0] in ("optimizer", "tx"):
         rows = _with_each_optimizer(options, train, steps, rates)
     elif options.optimizers or options.ball:
-        raise UsageError(
-            f"{options.function} takes a learning rate and chooses its own optimizer, so "
-            "--optimizers and --ball do not apply; let it take (optimizer, key)."
-        )
+        raise UsageError("--optimizers and --ball need a function of (optimizer, key).")
     else:
         own = train if steps is None or options.halving else partial(train, steps=steps)
         rows = {options.function.partition(":")[2]: Row(own, rates, {})}
-    if not options.function:
-        for row in rows.values():
-            row.info["curve_steps"] = curve_steps(steps)
+    for row in () if options.function else rows.values():
+        row.info["curve_steps"] = curve_steps(steps)
     return Plan(name, rows, seeds, steps)
 
 
@@ -134,7 +117,7 @@ def _with_each_optimizer(
             tx = make_optimizer(name, learning_rate, setting._replace(steps=steps))
             return train(tx, key) if steps is None else train(tx, key, steps=steps)
 
-        info: dict[str, Any] = {"python": python_line(name, options.ball, steps)}
+        info: dict[str, Any] = {"python": OPTIMIZERS[name].line(options.ball, steps)}
         if not contender.takes("learning_rate"):
             rows[name] = Row(partial(run, None), {}, info)
             continue
@@ -174,23 +157,16 @@ def import_train(spec: str) -> tuple[Callable[..., Any], list[str]]:
     module_name, _, name = spec.partition(":")
     if not module_name or not name:
         raise UsageError(f"a task of your own must look like my_module:train_fn, got {spec!r}.")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    sys.path[:0] = [os.getcwd()] if os.getcwd() not in sys.path else []
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
             raise
-        raise UsageError(
-            f"no module {module_name!r} in {os.getcwd()} or among the installed ones; name it "
-            "without .py, with dots for folders."
-        ) from None
+        raise UsageError(f"no module {module_name!r} in {os.getcwd()} or installed.") from None
     train = getattr(module, name, None)
     if not callable(train):
-        functions = [n for n, v in vars(module).items() if callable(v) and not n.startswith("_")]
-        raise UsageError(
-            f"no function {name!r} in {module_name}. There are: {', '.join(functions) or 'none'}."
-        )
+        raise UsageError(f"no function {name!r} in {module_name}.")
     takes = list(inspect.signature(train).parameters)
     if len(takes) < 2 or takes[0] not in ("optimizer", "tx", "learning_rate", "lr"):
         raise UsageError(
@@ -217,22 +193,14 @@ def parse_rates(text: str) -> list[float]:
     except (KeyError, ValueError):
         rates = []
     if not rates or not all(0 < np.float32(rate) < inf for rate in rates):
-        raise UsageError(
-            "--lrs must be positive and finite, and look like 1e-4:1e4:log9, 0.1:1:lin10 or "
-            f"0.01,0.1,1, got {text!r}."
-        )
+        forms = "1e-4:1e4:log9, 0.1:1:lin10 or 0.01,0.1,1"
+        raise UsageError(f"--lrs must be positive and finite, and look like {forms}, got {text!r}.")
     return rates
 
 
 def parse_seeds(text: str) -> int | list[int]:
     """A number of seeds (``3``), or the seeds themselves (``0,1,7``; ``7,`` for one)."""
-    try:
-        seeds = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        seeds = []
-    if not seeds or max(seeds) >= 2**32:
-        raise UsageError(
-            "--seeds must be a number such as 3, or a list such as 0,1,7, all below 2**32, got "
-            f"{text!r}."
-        )
-    return seeds if "," in text else seeds[0]
+    seeds = [part.strip() for part in text.split(",") if part.strip()]
+    if not seeds or not all(seed.isdecimal() and int(seed) < 2**32 for seed in seeds):
+        raise UsageError(f"--seeds must be like 3 or 0,1,7, and below 2**32, got {text!r}.")
+    return [int(seed) for seed in seeds] if "," in text else int(seeds[0])
