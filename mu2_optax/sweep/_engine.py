@@ -17,11 +17,10 @@ from jax.experimental import multihost_utils
 from mu2_optax.sweep._cells import Block, Cells
 from mu2_optax.sweep._environment import describe_machine, describe_versions, is_shared
 from mu2_optax.sweep._grid import Grid, Rates, make_grid
-from mu2_optax.sweep._program import CompiledProgram, PythonProgram, Size
+from mu2_optax.sweep._program import CompiledProgram, PythonProgram, Size, Train
 from mu2_optax.sweep._result import SweepResult
 from mu2_optax.sweep._resume import Folder
 from mu2_optax.sweep._terminal import noting_the_first_interrupt, progress_bar
-from mu2_optax.sweep._train import Train
 
 Strategy: TypeAlias = Literal["vmap", "loop", "python"]
 """How the cells run; see :func:`sweep`."""
@@ -105,6 +104,7 @@ def sweep(
     """
     grid = make_grid(learning_rates, seeds)
     devices = _check_options(strategy, chunk_size, devices)
+    context = json.loads(json.dumps(context or {}, allow_nan=False))  # as files return it
     shared = is_shared(devices)
     first = not shared or jax.process_index() == 0  # among the processes that share the sweep
     size, parts = _size_of_calls(grid, strategy, chunk_size, len(devices or [None]))
@@ -118,12 +118,12 @@ def sweep(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": describe_versions(),
         "machine": describe_machine(devices),
-        "context": _checked_context(context),
+        "context": context,
     }
     cells, folder = Cells(grid, program.outputs), None
     if resume is not None and first:
         names, text = list(program.outputs) or None, program.fingerprint()
-        identity = {"label": label, "metrics": names, "program": text, "context": info["context"]}
+        identity = {"label": label, "metrics": names, "program": text, "context": context}
         folder = Folder(resume, grid, identity)
         for block, metrics in folder.read():
             cells.add(block, metrics)
@@ -247,17 +247,6 @@ def _check_options(
             "jax.local_devices() or jax.devices()."
         )
     return listed
-
-
-def _checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Requires values that JSON can hold, so that saving the result cannot fail on them."""
-    try:
-        return dict(json.loads(json.dumps(dict(context or {}), allow_nan=False)))
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`context` must hold strings, finite numbers, lists and dicts of them: {error}; use "
-            "`.item()` of a scalar."
-        ) from error
 
 
 def _in_any_process(noted: bool, shared: bool) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from mu2_optax.sweep._cells import Block, Metrics
 from mu2_optax.sweep._environment import default_device, is_shared
-from mu2_optax.sweep._grid import Grid
-from mu2_optax.sweep._train import Train, call, check_precision, checked_metrics
+from mu2_optax.sweep._grid import RESERVED, Grid
 
+Train: TypeAlias = Callable[..., Mapping[str, Any]]
 Size = tuple[int, int]  # of a call: how many points and seeds it takes
 
 _IRRELEVANT = re.compile(r" at 0x\w+|\bname=\S+")  # to the numbers: addresses, functions' names
@@ -44,7 +44,7 @@ class CompiledProgram:
         devices: Sequence[jax.Device] | None = None,
         split_seeds: bool = False,
     ):
-        check_precision(grid)
+        _check_precision(grid)
         self._points = grid.points.astype(jax.dtypes.canonicalize_dtype(float))
         self._seeds = grid.seeds.astype(np.uint32)
         self._side_by_side, self._devices, self._split_seeds = side_by_side, devices, split_seeds
@@ -54,8 +54,8 @@ class CompiledProgram:
         names: list[str] = []
 
         def cell(point: Any, seed: Any) -> tuple[Any, ...]:
-            returned = call(train, grid, point, jax.random.key(seed))
-            metrics = checked_metrics(returned, grid, jnp.asarray)
+            returned = _call(train, grid, point, jax.random.key(seed))
+            metrics = _checked_metrics(returned, grid, jnp.asarray)
             names.extend(metrics)
             return tuple(metrics.values())
 
@@ -164,11 +164,60 @@ class PythonProgram:
         """The metrics of a block of one cell, once they are computed."""
         (point,), (seed,) = block
         key = jax.random.key(np.uint32(self._grid.seeds[seed]))
-        metrics = call(self._train, self._grid, self._grid.points[point].tolist(), key)
+        metrics = _call(self._train, self._grid, self._grid.points[point].tolist(), key)
         if isinstance(metrics, Mapping):
             metrics = {name: jax.device_get(value) for name, value in metrics.items()}
-        checked = checked_metrics(metrics, self._grid, np.asarray)
+        checked = _checked_metrics(metrics, self._grid, np.asarray)
         return {name: array[None, None] for name, array in checked.items()}
+
+
+def _call(train: Train, grid: Grid, point: Sequence[Any], key: Any) -> Any:
+    """Calls ``train`` for one cell: by keyword if the axes were a dict."""
+    if grid.by_name:
+        return train(**dict(zip(grid.axes, point, strict=True)), key=key)
+    return train(point[0], key)
+
+
+def _check_precision(grid: Grid) -> None:
+    """Requires values that remain finite and different numbers in JAX's default precision."""
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    for name, axis in grid.axes.items():
+        with np.errstate(over="ignore"):
+            rounded = np.unique([*axis, 0.0]).astype(dtype)  # what becomes 0 is lost, too
+        if not np.isfinite(rounded).all() or (np.diff(rounded) == 0).any():
+            raise ValueError(
+                f"the values of `{name}` must be different numbers in {dtype}, in which they are "
+                f"passed, got {axis.tolist()}; space them out, or turn on jax_enable_x64."
+            )
+
+
+def _checked_metrics(metrics: Any, grid: Grid, asarray: Callable[[Any], Any]) -> dict[str, Any]:
+    """What ``train`` returned, as arrays by name; float types that NumPy lacks become float32."""
+    if not isinstance(metrics, Mapping) or not metrics:
+        raise TypeError(
+            f"`train` must return a dict of metrics such as {{'loss': loss}}, got {metrics!r}."
+        )
+    arrays = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str) or name in (*RESERVED, *grid.axes):
+            raise TypeError(
+                f"a metric's name must be a string and none of {(*RESERVED, *grid.axes)}, got "
+                f"{name!r}; rename it in what `train` returns."
+            )
+        try:
+            array = asarray(value)
+        except (TypeError, ValueError):
+            array = np.asarray(None)
+        kinds = (np.bool_, np.integer, np.floating)
+        real = array.dtype != object and any(jnp.issubdtype(array.dtype, kind) for kind in kinds)
+        if not real or array.size == 0:
+            raise TypeError(
+                f"metric {name!r} must be a real number or an array of them, got {value!r}; return "
+                "a flat dict."
+            )
+        narrow = jnp.issubdtype(array.dtype, np.floating) and array.dtype.itemsize < 4
+        arrays[name] = array.astype(np.float32) if narrow else array
+    return arrays
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:
