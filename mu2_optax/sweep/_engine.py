@@ -145,10 +145,8 @@ def sweep(
                 except Exception as error:
                     error.add_note(f"while running {cells.describe(block)}")
                     if strategy == "vmap":
-                        lanes = f"{own_size[0] * own_size[1]} cells ran side by side"
-                        error.add_note(
-                            f"{lanes}; with a smaller `chunk_size` they need less memory"
-                        )
+                        lanes = own_size[0] * own_size[1]
+                        error.add_note(f"{lanes} cells ran side by side; `chunk_size` bounds them")
                         raise
                     failure, reason = error, in_a_line(error)
                     warnings.warn(f"{cells.describe(block)} failed: {reason}", stacklevel=2)
@@ -161,13 +159,13 @@ def sweep(
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         interrupted = True
-    if failure and not cells.done.any():  # of what every cell raises
-        raise failure
     seconds = time.perf_counter() - start - program.compile_seconds
     info |= {"compile_seconds": round(program.compile_seconds, 4), "run_seconds": round(seconds, 4)}
     result = cells.result(label, info)
     if interrupted:
         raise SweepInterrupted(result)
+    if failure and not cells.done.any():  # of what every cell raises
+        raise failure
     return result
 
 
