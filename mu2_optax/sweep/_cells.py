@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.experimental import multihost_utils
 
 from mu2_optax.sweep._grid import Grid, Indices
 from mu2_optax.sweep._result import SweepResult
@@ -71,12 +70,6 @@ class Cells:
     def describe(self, block: Block) -> str:
         """The first cell of a block in words."""
         return self._grid.describe(int(block.points[0]), int(block.seeds[0]))
-
-    def broadcast(self) -> None:
-        """Gives every process of ``jax.distributed`` what the first one has, to the bit."""
-        for array in (self.done, *self._metrics.values()):
-            own = array.reshape(-1).view(np.uint8)
-            own[:] = multihost_utils.broadcast_one_to_all(own)
 
     def result(self, label: str, info: dict[str, Any]) -> SweepResult:
         """What has run as a result: NaN elsewhere, where integers and booleans become float64."""

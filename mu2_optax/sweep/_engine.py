@@ -12,10 +12,9 @@ from typing import Any, Literal, TypeAlias, get_args
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.experimental import multihost_utils
 
 from mu2_optax.sweep._cells import Block, Cells
-from mu2_optax.sweep._environment import describe_machine, describe_versions, is_shared
+from mu2_optax.sweep._environment import describe_machine, describe_versions
 from mu2_optax.sweep._grid import Grid, Rates, make_grid
 from mu2_optax.sweep._program import CompiledProgram, PythonProgram, Size, Train
 from mu2_optax.sweep._result import SweepResult
@@ -71,9 +70,8 @@ def sweep(
       seeds: The number of seeds (then 0, 1, ...), or the seeds themselves.
       strategy: ``"vmap"``, ``"loop"`` or ``"python"``.
       chunk_size: How many cells run side by side (on each device), to bound memory.
-      devices: Devices of one kind to split each vmapped call over, such as ``jax.devices()``; the
-        default device if None. Under ``jax.distributed`` these are the devices of all processes:
-        each makes the same call of ``sweep``, and gets the whole result.
+      devices: Devices of this process and of one kind to split each vmapped call over, such as
+        ``jax.local_devices()``; the default device if None.
       progress: Whether to show tqdm's progress bar.
       resume: A folder that keeps the cells of each finished call in a file. Cells that it has do
         not run again; the grid may have more rates and seeds than before. Refused if another sweep
@@ -105,8 +103,6 @@ def sweep(
     grid = make_grid(learning_rates, seeds)
     devices = _check_options(strategy, chunk_size, devices)
     context = json.loads(json.dumps(context or {}, allow_nan=False))  # as files return it
-    shared = is_shared(devices)
-    first = not shared or jax.process_index() == 0  # among the processes that share the sweep
     size, parts = _size_of_calls(grid, strategy, chunk_size, len(devices or [None]))
     program: CompiledProgram | PythonProgram
     if strategy == "python":
@@ -121,23 +117,21 @@ def sweep(
         "context": context,
     }
     cells, folder = Cells(grid, program.outputs), None
-    if resume is not None and first:
+    if resume is not None:
         names, text = list(program.outputs) or None, program.fingerprint()
         identity = {"label": label, "metrics": names, "program": text, "context": context}
         folder = Folder(resume, grid, identity)
         for block, metrics in folder.read():
             cells.add(block, metrics)
-    if resume is not None and shared:
-        cells.broadcast()
     calls = _calls(cells.done, size, parts)
     start, interrupted, failure = time.perf_counter(), False, None
     try:
         with (
             noting_the_first_interrupt() as noted,
-            progress_bar(int(cells.done.sum()), cells.done.size, label, progress and first) as show,
+            progress_bar(int(cells.done.sum()), cells.done.size, label, progress) as show,
         ):
             for block, own_size in calls:
-                if _in_any_process(noted.is_set(), shared):
+                if noted.is_set():
                     raise KeyboardInterrupt
                 try:
                     metrics = program.run(block, own_size)
@@ -155,7 +149,7 @@ def sweep(
                     if folder:
                         folder.write(block, metrics)
                 show(block.points.size * block.seeds.size)
-            if _in_any_process(noted.is_set(), shared):
+            if noted.is_set():
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         interrupted = True
@@ -233,20 +227,10 @@ def _check_options(
         return None
     listed = list(devices) if isinstance(devices, Sequence | np.ndarray) else [devices]
     kinds = {device.platform for device in listed if isinstance(device, jax.Device)}
-    if len(kinds) != 1 or len(set(listed)) < len(listed):
+    known = set(jax.local_devices(backend=kinds.pop())) if len(kinds) == 1 else set()
+    if not set(listed) <= known or len(set(listed)) < len(listed):
         raise ValueError(
-            f"`devices` must be distinct and of one kind, such as jax.devices(), got {devices!r}."
-        )
-    owners = {device.process_index for device in listed}
-    if is_shared(listed) and owners != set(range(jax.process_count())):
-        raise ValueError(
-            "`devices` must be of this process, or of all processes of jax.distributed, got those "
-            f"of the processes {sorted(owners)} out of {jax.process_count()}; pass "
-            "jax.local_devices() or jax.devices()."
+            "`devices` must be distinct devices of one kind and of this process, such as "
+            f"jax.local_devices(), got {devices!r}."
         )
     return listed
-
-
-def _in_any_process(noted: bool, shared: bool) -> bool:
-    """Whether Ctrl-C has come to one of the processes that share the sweep."""
-    return bool(multihost_utils.process_allgather(np.asarray(noted)).any()) if shared else noted

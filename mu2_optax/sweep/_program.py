@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from mu2_optax.sweep._cells import Block, Metrics
-from mu2_optax.sweep._environment import default_device, is_shared
+from mu2_optax.sweep._environment import default_device
 from mu2_optax.sweep._grid import RESERVED, Grid
 
 Train: TypeAlias = Callable[..., Mapping[str, Any]]
@@ -106,9 +106,7 @@ class CompiledProgram:
         start = time.perf_counter()
         constants = self._jaxpr.consts
         arguments = (constants, np.resize(self._points, (size[0], self._points.shape[1])))
-        whole = NamedSharding(self._mesh, PartitionSpec()) if is_shared(self._devices) else None
-        function = jax.jit(self._function(), out_shardings=whole)
-        lowered = function.lower(*arguments, np.resize(self._seeds, size[1]))
+        lowered = jax.jit(self._function()).lower(*arguments, np.resize(self._seeds, size[1]))
         text = hashlib.blake2b(lowered.as_text().encode()).digest()
         key = (text, *(self._devices or [default_device()]))
         if re.search("callback|debug_print", str(self._jaxpr)):  # whose function is not in the text
