@@ -12,10 +12,8 @@ from mu2_optax.sweep._metrics import (
     Mode,
     all_rates,
     band_of_rates,
-    band_of_steps,
-    check_rates_alone,
     implied_mode,
-    is_flat,
+    mean,
     metric_mode,
     over_rates,
     spaced,
@@ -24,9 +22,9 @@ from mu2_optax.sweep._result import Results, SweepResult, by_label
 from mu2_optax.sweep._styles import numbered_styles, styles
 
 if TYPE_CHECKING:
-    import altair as alt
+    from altair import LayerChart
 
-_VALUES, _MARKERS = 300, 22  # how many values of a curve are drawn, and how many have a marker
+_VALUES, _MARKERS = 300, 20  # how many values of a curve are drawn, and about how many are marked
 
 
 def plot_sweep(
@@ -36,7 +34,7 @@ def plot_sweep(
     mode: Mode | None = None,
     title: str | None = None,
     ylim: tuple[float, float] | None = None,
-) -> "alt.LayerChart":
+) -> "LayerChart":
     """Draws a metric's final value against the learning rate, a line for each result.
 
     The line is the mean over seeds, the band goes from the worst seed to the best. A result without
@@ -45,7 +43,7 @@ def plot_sweep(
     line, but a cross at the worse edge; so has one that is over ten thousand times as bad as the
     best quarter, for which the axis does not reach.
 
-    A notebook shows the chart: point at a marker for its values, press a name in the legend to hide
+    In a notebook or on a page, point at a marker for its values, press a name in the legend to hide
     its line, drag to move, turn the wheel with Shift to zoom, and double-click to return.
 
     Args:
@@ -59,9 +57,6 @@ def plot_sweep(
       An Altair chart. ``chart.save("sweep.png")`` writes PNG, SVG, PDF or HTML by the suffix,
       ``chart.properties(width=300)`` changes its size, and ``a | b`` puts two side by side.
 
-    Raises:
-      ModuleNotFoundError: If Altair is not installed.
-
     Examples:
       >>> from mu2_optax.sweep import sweep
       >>> train = lambda learning_rate, key: {"loss": learning_rate + 1 / learning_rate}
@@ -69,38 +64,39 @@ def plot_sweep(
       >>> plot_sweep(result, "loss").save("sweep.svg")  # doctest: +SKIP
     """
     labelled = over_rates(_labelled(results))
-    for result in labelled.values():
-        check_rates_alone(result, "plot_sweep needs sweeps")
-    rates = all_rates(labelled.values())
+    mode = metric_mode(metric, mode)
+    rates = all_rates(labelled)
     if (rates == 0).any():
         warnings.warn(
             "the learning rate 0 has no place on a logarithmic axis and is not drawn", stacklevel=2
         )
     rates = rates[rates > 0]
-    bands = {label: band_of_rates(result, metric)[0] for label, result in labelled.items()}
-    y = fitted_axis(spaced(metric), bands.values(), metric_mode(metric, mode), ylim=ylim)
-    points, marks = [], []
-    names, bold = {}, []
+    bands = {label: band_of_rates(result, metric) for label, result in labelled.items()}
+    y = fitted_axis(spaced(metric), bands.values(), mode, ylim=ylim)
+    names, points, marks, bold = {}, [], [], []
     for label, result in labelled.items():
-        names[label] = label or spaced(metric)
-        if is_flat(result):
+        names[label] = label or y.title
+        if flat := result.info.get("flat", False):
             names[label] += " (no rate)"
             bold.append(names[label])
-        band, order = bands[label], np.argsort(result.learning_rates)
+        order = np.argsort(result.learning_rates)
         for i in order[result.learning_rates[order] > 0]:
             rate = float(result.learning_rates[i])
-            point = _point(names[label], rate, band, i, y) | {"bare": is_flat(result)}
+            point = _point(names[label], rate, bands[label], i, y) | {"bare": flat}
             points.append(point)
-            if result.finished[i].any() and not y.holds(band.mean[i]):
+            if result.finished[i].any() and not _held(bands[label].mean[i], y, mode):
                 reasons = {error for (at, _), error in result.errors.items() if at == i}
-                said = "; ".join(sorted(reasons)) or point["mean"] or "not finite"
-                marks.append(point | {"kind": "diverged", "y": y.worse, "mean": said})
-            elif rate == result.info.get("untouched") and np.isfinite(band.mean[i]):
+                said = "; ".join(sorted(reasons)) or point["mean"]
+                marks.append(point | {"kind": "diverged", "y": _edge(y, mode), "mean": said})
+            elif rate == result.info.get("untouched") and np.isfinite(bands[label].mean[i]):
                 marks.append(point | {"kind": "published default"})
-    _spread([mark for mark in marks if mark["kind"] == "diverged"], rates)
-    looks = dict(zip(names.values(), styles(labelled), strict=True))
-    ends = padded(rates.tolist() or [1.0], log=True)
-    x = Axis("learning rate", *ends, log=True, ticks=tuple(rates) if len(rates) <= 16 else ())
+    for rate in rates:  # the crosses of several lines side by side
+        crosses = [mark for mark in marks if mark["kind"] == "diverged" and mark["x"] == rate]
+        for i, cross in enumerate(crosses):
+            cross["x"] *= (10 * rates[-1] / rates[0]) ** (0.014 * (i - (len(crosses) - 1) / 2))
+    ends = padded(rates[0], rates[-1], log=True) if rates.size else (0.1, 10.0)
+    x = Axis("learning rate", *ends, log=True, ticks=rates.tolist() if len(rates) <= 16 else ())
+    looks = {names[label]: look for label, look in styles(labelled).items()}
     return draw(points, marks, looks, x, y, title=title, bold=bold)
 
 
@@ -112,7 +108,7 @@ def plot_curves(
     steps: Sequence[float] | None = None,
     mode: Mode | None = None,
     title: str | None = None,
-) -> "alt.LayerChart":
+) -> "LayerChart":
     """Draws a metric that is a curve against steps, a line for each result.
 
     The line is the mean over seeds, the band goes from the lowest seed to the highest; a line ends,
@@ -125,52 +121,55 @@ def plot_curves(
         result is a line.
       steps: The step of each value of the curve; if None, those in ``result.info["curve_steps"]``,
         or 1, 2, ...
-      mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
-        What is better high, such as an accuracy, gets no logarithmic axis.
+      mode: Whether low (``"min"``) or high (``"max"``) is better; if None, by the metric's name,
+        or low. What is better high, such as an accuracy, gets no logarithmic axis.
       title: A title, or None.
 
     Returns:
       An Altair chart, as from `plot_sweep`.
     """
+    mode = mode or implied_mode(metric) or "min"
     labelled = _labelled(results)
-    if learning_rate is not None:
-        given = learning_rate if isinstance(learning_rate, Mapping) else {}
-        lines = {
-            label: result.select(learning_rate=given.get(label, learning_rate))
-            if result.axes
-            else result
-            for label, result in labelled.items()
-        }
-        looks, legend = dict(zip(lines, styles(lines), strict=True)), None
-    elif len(labelled) == 1:
-        (result,) = labelled.values()
-        rates = result.learning_rates.tolist()
-        lines = {f"{rate:g}": result.select(learning_rate=rate) for rate in rates}
-        looks, legend = dict(zip(lines, numbered_styles(len(lines)), strict=True)), "learning rate"
-    else:
+    (_, first), *others = labelled.items()
+    if learning_rate is None and (others or not first.axes):
+        rate = next((r.learning_rates[0] for r in labelled.values() if r.axes), 0.1)
         raise ValueError(
             "`learning_rate` must be given to compare several results, for example "
-            f"learning_rate={next(iter(labelled.values())).learning_rates[0]:g}."
+            f"learning_rate={rate:g}."
         )
-    drawn = {name: r for name, r in lines.items() if r.metrics and r.finished.any()}
-    bands = {name: band_of_steps(result, metric) for name, result in drawn.items()}
-    y = fitted_axis(
-        spaced(metric.removesuffix("_curve")),
-        [band for band, _ in bands.values()],
-        mode or implied_mode(metric) or "min",
-        typical=[band.mean[:1] for band, _ in bands.values()],
-    )
-    points, marks, ends = [], [], [0.0, 1.0]
-    for name, (band, diverged) in bands.items():
+    if learning_rate is None:
+        lines = {
+            f"{rate:g}": first.select(learning_rate=rate) for rate in first.learning_rates.tolist()
+        }
+        looks, legend = numbered_styles(lines), "learning rate"
+    else:
+        chosen = (
+            learning_rate
+            if isinstance(learning_rate, Mapping)
+            else dict.fromkeys(labelled, learning_rate)
+        )
+        lines = {
+            label: result.select(learning_rate=chosen[label]) if result.axes else result
+            for label, result in labelled.items()
+        }
+        looks, legend = styles(lines), None
+    drawn = {name: line for name, line in lines.items() if line.metrics and line.finished.any()}
+    bands = {name: _band_of_steps(line, metric) for name, line in drawn.items()}
+    starts = [band.mean[:1] for band in bands.values()]
+    y = fitted_axis(spaced(metric), bands.values(), mode, typical=starts)
+    points, marks, last = [], [], 1.0
+    for name, band in bands.items():
         at = _steps(drawn[name], metric, steps)
-        ends = [min(ends[0], at[0]), max(ends[1], at[-1])]
-        marked = _evenly_spaced(len(band.mean), _MARKERS)
-        for i in sorted({*_evenly_spaced(len(band.mean), _VALUES), *marked}):
-            points.append(_point(name, at[i], band, i, y) | {"bare": i not in marked})
-        if diverged:
-            place = {"line": name, "x": at[len(band.mean)], "at": f"{at[len(band.mean)]:g}"}
-            marks.append(place | {"kind": "diverged", "y": y.worse, "mean": "not finite"})
-    return draw(points, marks, looks, Axis("step", *ends), y, title=title, legend=legend)
+        last, end = max(last, at[-1]), len(band.mean)
+        drawn_at = np.unique(np.linspace(0, max(end - 1, 0), min(end, _VALUES)).astype(int))
+        every = -(-len(drawn_at) // _MARKERS)
+        points += [
+            _point(name, at[i], band, i, y) | {"bare": bool(i % every)} for i in drawn_at.tolist()
+        ]
+        if end < len(at):
+            place = {"line": name, "x": at[end], "at": f"{at[end]:g}", "mean": "diverged"}
+            marks.append(place | {"kind": "diverged", "y": _edge(y, mode)})
+    return draw(points, marks, looks, Axis("step", 0.0, last), y, title=title, legend=legend)
 
 
 def _labelled(results: Results) -> dict[str, SweepResult]:
@@ -182,19 +181,39 @@ def _labelled(results: Results) -> dict[str, SweepResult]:
 
 def _point(line: str, x: float, band: Band, i: int, y: Axis) -> dict[str, Any]:
     """A point of a line: where it is drawn, and what a pointer at it shows."""
-    mean, low, high = (float(values[i]) for values in band)
-    point = {"line": line, "x": x, "y": y.place(mean), "low": y.place(low), "high": y.place(high)}
-    known = np.isfinite(mean)
-    texts = {"mean": f"{mean:.4g}", "seeds": f"{low:.4g} to {high:.4g}"} if known else {"mean": ""}
-    return point | {"at": f"{x:g}"} | texts
+    values = [float(array[i]) for array in band]
+    point = {"line": line, "x": x, "at": f"{x:g}"}
+    if not np.isfinite(values[0]):
+        return point | {"y": None, "low": None, "high": None, "mean": "not finite"}
+    places = dict(zip(("y", "low", "high"), np.clip(values, y.low, y.high).tolist(), strict=True))
+    return (
+        point | places | {"mean": f"{values[0]:.4g}", "seeds": "{1:.4g} to {2:.4g}".format(*values)}
+    )
 
 
-def _spread(crosses: Sequence[dict[str, Any]], rates: Any) -> None:
-    """Puts the crosses of several lines at one rate side by side."""
-    for rate in {cross["x"] for cross in crosses}:
-        sharing = [cross for cross in crosses if cross["x"] == rate]
-        for i, cross in enumerate(sharing):
-            cross["x"] *= (10 * rates[-1] / rates[0]) ** (0.014 * (i - (len(sharing) - 1) / 2))
+def _edge(y: Axis, mode: Mode) -> float:
+    """Where a cross is drawn: just inside the worse end of the vertical axis."""
+    worse, better = (y.high, y.low) if mode == "min" else (y.low, y.high)
+    return worse * (better / worse) ** 0.03 if y.log else worse + 0.03 * (better - worse)
+
+
+def _held(value: float, y: Axis, mode: Mode) -> bool:
+    """Whether a value is finite, and not beyond the worse end."""
+    inside = value <= y.high if mode == "min" else value >= y.low
+    return bool(np.isfinite(value) and inside)
+
+
+def _band_of_steps(result: SweepResult, metric: str) -> Band:
+    """A metric that is a curve, at one learning rate, up to the step at which a seed diverges."""
+    curves = result.metric(metric)[result.finished].astype(np.float64)
+    if curves.ndim != 2:
+        raise ValueError(
+            f"curves need a metric with one value per step, but {metric!r} has the axes "
+            f"{result.dims(metric)}."
+        )
+    alive = np.logical_and.accumulate(np.isfinite(curves).all(axis=0))
+    curves = curves[:, alive]
+    return Band(mean(curves, axis=0), curves.min(axis=0), curves.max(axis=0))
 
 
 def _steps(result: SweepResult, metric: str, steps: Sequence[float] | None) -> list[float]:
@@ -209,9 +228,3 @@ def _steps(result: SweepResult, metric: str, steps: Sequence[float] | None) -> l
             f"{len(steps)}."
         )
     return [float(step) for step in steps]
-
-
-def _evenly_spaced(end: int, count: int) -> list[int]:
-    """At most ``count`` of the indices up to ``end``, the first and the last among them."""
-    spaced_out = np.linspace(0, max(end - 1, 0), min(end, count)).round().astype(int)
-    return [int(i) for i in np.unique(spaced_out)]

@@ -2,50 +2,32 @@
 
 A rate's value is the mean over seeds of the metric's final value. A rate at which any seed
 diverged, or failed, counts as the worst possible. ``mode`` says whether a metric is better high or
-low; if None, its name does (`metric_mode`). Intervals are percentile bootstraps over seeds: the
-seeds are drawn again with replacement, 2000 times, with a fixed generator. With three seeds such an
-interval is coarse.
+low; if None, its name does (`metric_mode`). Intervals are percentile bootstraps (95 %) over seeds:
+the seeds are drawn again with replacement, 2000 times, with a fixed generator. With three seeds
+such an interval is coarse.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from mu2_optax.sweep._metrics import Array, Mode, final_losses, initial_loss, mean
+from mu2_optax.sweep._metrics import Array, Mode, check_rates_alone, loss_sign, mean, metric_mode
 from mu2_optax.sweep._result import SweepResult
 
 _ROUNDING = 1 + 1e-6  # what lies on the border of a tolerance, to float32 rounding, is inside
 
 
 class StabilityRange(NamedTuple):
-    """The rates near the best.
-
-    Attributes:
-      value: The ratio of the largest to the smallest of them.
-      interval: The bootstrap interval of ``value``.
-      low: The smallest of them.
-      high: The largest of them.
-      rates: All of them; a rate of the grid between low and high that is missing here is not near.
-    """
+    """The ratio of the largest to the smallest rate near the best, with an interval, and all."""
 
     value: float
     interval: tuple[float, float]
-    low: float
-    high: float
     rates: tuple[float, ...]
 
 
 class PlateauWidth(NamedTuple):
-    """The widest run of neighbouring rates near the best.
-
-    Attributes:
-      value: Its width in decades.
-      interval: The bootstrap interval of ``value``.
-      low: Its smallest rate.
-      high: Its largest rate.
-    """
+    """The width in decades of the widest run of rates near the best, its interval, and its ends."""
 
     value: float
     interval: tuple[float, float]
@@ -54,13 +36,7 @@ class PlateauWidth(NamedTuple):
 
 
 class LearningRateSensitivity(NamedTuple):
-    """The mean loss above the best.
-
-    Attributes:
-      value: The sensitivity; 0 if every rate does as well as the best.
-      interval: The bootstrap interval of ``value``.
-      best: The best rate.
-    """
+    """The mean loss above the best, its interval, and the best rate."""
 
     value: float
     interval: tuple[float, float]
@@ -74,7 +50,6 @@ def stability_range(
     optimum: float | None = None,
     *,
     mode: Mode | None = None,
-    confidence: float = 0.95,
 ) -> StabilityRange:
     r"""The range of order-optimal learning rates, from the paper's appendix on stability.
 
@@ -90,10 +65,6 @@ def stability_range(
       factor: How far from the best excess loss still counts, at least 1.
       optimum: The metric's best possible value; if None, 0 for a loss and 1 for an accuracy.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
-      confidence: The level of the bootstrap interval.
-
-    Returns:
-      The ratio with its interval, and the rates.
 
     Examples:
       >>> from mu2_optax.sweep import sweep
@@ -108,7 +79,7 @@ def stability_range(
     """
     if not factor >= 1:
         raise ValueError(f"`factor` must be at least 1, got {factor}; the paper's is 2.")
-    rates, losses, sign = final_losses(result, metric, mode)
+    rates, losses, sign = _final_losses(result, metric, mode)
     best_possible = sign * (optimum if optimum is not None else (0.0 if sign > 0 else 1.0))
     best = mean(losses, axis=1).min()
     if best_possible - best > (_ROUNDING - 1) * abs(best):
@@ -117,23 +88,19 @@ def stability_range(
             f"{sign * best:g}, got {sign * best_possible:g}."
         )
 
-    def near(means: Array) -> npt.NDArray[np.bool_]:
+    def near(means: Array) -> Any:
         with np.errstate(over="ignore"):  # what is infinitely far is not near
             excess = np.maximum(means - best_possible, 0.0)
-        return np.isfinite(excess) & (
-            excess / (factor * _ROUNDING) <= excess.min(axis=-1, keepdims=True)
-        )
+        least = excess.min(axis=-1, keepdims=True)
+        return np.isfinite(excess) & (excess / (factor * _ROUNDING) <= least)
 
     def ratio(means: Array) -> Array:
-        mask = near(means)
-        high = np.where(mask, rates, 0.0).max(axis=-1)
-        return high / np.where(mask, rates, np.inf).min(axis=-1)
+        high = np.where(near(means), rates, 0.0).max(axis=-1)
+        return high / np.where(near(means), rates, np.inf).min(axis=-1)
 
-    value, interval = bootstrap(losses, ratio, confidence)
-    chosen = tuple(rates[near(mean(losses, axis=1))].tolist())
-    if not chosen:
-        return StabilityRange(0.0, interval, np.nan, np.nan, ())
-    return StabilityRange(value, interval, chosen[0], chosen[-1], chosen)
+    return StabilityRange(
+        *_measured(losses, ratio), tuple(rates[near(mean(losses, axis=1))].tolist())
+    )
 
 
 def plateau_width(
@@ -143,7 +110,6 @@ def plateau_width(
     *,
     best: float | None = None,
     mode: Mode | None = None,
-    confidence: float = 0.95,
 ) -> PlateauWidth:
     r"""The width of the plateau in decades of the learning rate.
 
@@ -157,10 +123,6 @@ def plateau_width(
       tolerance: How far from the best still counts, in the metric's unit.
       best: The best; if None, that of this sweep. Pass the best of several sweeps to compare them.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
-      confidence: The level of the bootstrap interval.
-
-    Returns:
-      The width with its interval, and the ends of the plateau.
 
     Examples:
       >>> import jax.numpy as jnp
@@ -172,22 +134,18 @@ def plateau_width(
     """
     if not tolerance >= 0:
         raise ValueError(f"`tolerance` must not be negative, got {tolerance}.")
-    rates, losses, sign = final_losses(result, metric, mode)
-    decades = np.log10(rates)
+    rates, losses, sign = _final_losses(result, metric, mode)
+    decades, index = np.log10(rates), np.arange(len(rates))
 
-    def runs(means: Array) -> tuple[Array, npt.NDArray[np.int64]]:
+    def runs(means: Array) -> tuple[Array, Any]:
         """For each rate the run of near rates that ends there: its width and its first rate."""
         goal = means.min(axis=-1, keepdims=True) if best is None else sign * best
         near = np.isfinite(means) & (means <= goal + tolerance * _ROUNDING)
-        index = np.arange(len(rates))
         last_far = np.maximum.accumulate(np.where(near, -1, index), axis=-1)
         first = np.minimum(last_far + 1, index)
         return np.where(near, decades - decades[first], -np.inf), first
 
-    def width(means: Array) -> Array:
-        return runs(means)[0].max(axis=-1).clip(0.0)
-
-    value, interval = bootstrap(losses, width, confidence)
+    value, interval = _measured(losses, lambda means: runs(means)[0].max(axis=-1).clip(0.0))
     widths, first = runs(mean(losses, axis=1))
     high = int(widths.argmax())
     if widths[high] < 0:
@@ -201,7 +159,6 @@ def lr_sensitivity(
     initial: float | str | None = None,
     *,
     mode: Mode | None = None,
-    confidence: float = 0.95,
 ) -> LearningRateSensitivity:
     r"""The learning-rate sensitivity of Wortsman et al.
 
@@ -216,10 +173,6 @@ def lr_sensitivity(
       initial: The loss before training: a number, or the name of a metric that holds it. If None,
         ``metric`` must be a curve, and its first value is taken.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
-      confidence: The level of the bootstrap interval.
-
-    Returns:
-      The sensitivity with its interval, and the best rate.
 
     Examples:
       >>> from mu2_optax.sweep import sweep
@@ -232,26 +185,57 @@ def lr_sensitivity(
       Wortsman et al., `Small-scale proxies for large-scale Transformer training instabilities
       <https://arxiv.org/abs/2309.14322>`_, 2023
     """
-    rates, losses, sign = final_losses(result, metric, mode)
-    start = sign * initial_loss(result, metric, initial)
-    clipped = np.minimum(losses, start)
-
-    def sensitivity(means: Array) -> Array:
-        return mean(means - means.min(axis=-1, keepdims=True), axis=-1)
-
-    value, interval = bootstrap(clipped, sensitivity, confidence)
-    return LearningRateSensitivity(value, interval, float(rates[mean(clipped, axis=1).argmin()]))
+    rates, losses, sign = _final_losses(result, metric, mode)
+    clipped = np.minimum(losses, sign * initial_loss(result, metric, initial))
+    above = lambda means: mean(means - means.min(axis=-1, keepdims=True), axis=-1)
+    best = float(rates[mean(clipped, axis=1).argmin()])
+    return LearningRateSensitivity(*_measured(clipped, above), best)
 
 
-def bootstrap(
-    losses: Array, measure: Callable[[Array], Array], confidence: float
+def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
+    """The metric before training: given, held by another metric, or the start of its curve."""
+    values: Any = initial
+    if isinstance(initial, str):
+        values = result.final(initial)
+    elif initial is None and result.metric(metric).ndim > len(result.shape):
+        values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
+    elif initial is None:
+        raise ValueError(
+            f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
+            "training, or the name of the metric that holds it."
+        )
+    values = np.asarray(values, np.float64)
+    known = values[np.isfinite(values)]  # a cell that failed has none
+    if not known.size:
+        raise ValueError(f"`initial` must be finite, got {initial}.")
+    return float(np.median(known))
+
+
+def _final_losses(
+    result: SweepResult, metric: str, mode: Mode | None
+) -> tuple[Array, Array, float]:
+    """The rates in order, the final losses (rates, seeds), and the sign that makes them values.
+
+    What diverged is infinite.
+    """
+    check_rates_alone(result)
+    rates = result.learning_rates
+    if not result.finished.all():
+        raise ValueError(
+            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first."
+        )
+    if (rates <= 0).any():
+        raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")
+    sign = loss_sign(metric_mode(metric, mode))
+    losses = sign * result.final(metric)[np.argsort(rates)]
+    return np.sort(rates), np.where(np.isfinite(losses), losses, np.inf), sign
+
+
+def _measured(
+    losses: Array, measure: Callable[[Array], Array]
 ) -> tuple[float, tuple[float, float]]:
     """A measure of the means over seeds, and its percentile interval over resampled seeds."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"`confidence` must lie between 0 and 1, got {confidence}.")
     seeds = losses.shape[1]
     drawn = np.random.default_rng(0).integers(0, seeds, (2000, seeds))
-    samples = measure(mean(losses[:, drawn], axis=-1).T)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(samples, [tail, 1 - tail])
+    low, high = np.quantile(measure(mean(losses[:, drawn], axis=-1).T), [0.025, 0.975])
     return float(measure(mean(losses, axis=1))), (float(low), float(high))

@@ -1,7 +1,7 @@
-"""Reading a metric for measures, tables and pictures: which way is better, means and bands."""
+"""Reading a metric for measures, tables and pictures: which way is better, and means over seeds."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -14,14 +14,8 @@ from mu2_optax.sweep._result import SweepResult
 Mode = Literal["min", "max"]
 Array = npt.NDArray[np.float64]
 
-_PLAIN_NAMES: dict[str, Mode] = {
-    "loss": "min",
-    "error": "min",
-    "error_rate": "min",
-    "perplexity": "min",
-    "accuracy": "max",
-    "acc": "max",
-}
+_PLAIN_NAMES: dict[str, Mode] = dict.fromkeys(("loss", "error", "error_rate", "perplexity"), "min")
+_PLAIN_NAMES |= dict.fromkeys(("accuracy", "acc"), "max")
 _PREFIX = re.compile(r"^(train|training|test|val|valid|validation|eval|dev|initial|final)_")
 
 
@@ -49,7 +43,7 @@ def metric_mode(metric: str, mode: Mode | None = None) -> Mode:
 
 
 def implied_mode(metric: str) -> Mode | None:
-    """The mode that a plain name implies, perhaps with ``_curve``; None for any other name."""
+    """The mode that a plain name implies; None for any other name."""
     name = re.sub(r"[-/ ]", "_", metric.lower()).removesuffix("_curve")
     return _PLAIN_NAMES.get(_PREFIX.sub("", name))
 
@@ -60,8 +54,8 @@ def loss_sign(mode: Mode) -> float:
 
 
 def spaced(metric: str) -> str:
-    """A metric's name with spaces, for text."""
-    return metric.replace("_", " ")
+    """A metric's name for text."""
+    return metric.removesuffix("_curve").replace("_", " ")
 
 
 def number_text(value: float) -> str:
@@ -98,126 +92,60 @@ def mean(values: Any, axis: int | None = None) -> Any:
 
 
 class Band(NamedTuple):
-    """The mean and the range of a metric at each learning rate or step.
-
-    Attributes:
-      mean: The mean over seeds.
-      low: The lowest seed.
-      high: The highest seed.
-    """
+    """The mean, the lowest and the highest seed at each learning rate or step."""
 
     mean: Array
     low: Array
     high: Array
 
 
-def check_rates_alone(result: SweepResult, who: str) -> None:
-    """Requires a sweep with no other axis than ``learning_rate``; ``who`` begins the message."""
+def band_of_rates(result: SweepResult, metric: str) -> Band:
+    """The final values at each learning rate; NaN where a seed diverged or none has finished."""
+    check_rates_alone(result)
+    values, finished = result.final(metric), result.finished
+    band = Band(*np.full((3, len(values)), np.nan))
+    for i in np.flatnonzero(finished.any(axis=1)):
+        own = values[i, finished[i]]
+        if np.isfinite(own).all():
+            band.mean[i], band.low[i], band.high[i] = mean(own), own.min(), own.max()
+    return band
+
+
+def check_rates_alone(result: SweepResult) -> None:
+    """Requires a sweep with no other axis than ``learning_rate``."""
     if len(result.axes) > 1:
         raise ValueError(
-            f"{who} over `learning_rate` alone, got the axes {list(result.axes)}; fix the others "
-            "with `result.select(...)`."
+            "measures, tables and charts need a sweep over `learning_rate` alone, got the axes "
+            f"{list(result.axes)}; fix the others with `result.select(...)`."
         )
 
 
-def all_rates(results: Iterable[SweepResult]) -> Array:
-    """The learning rates of all results, in order and each of them once."""
-    rates = [rate for result in results for rate in result.axes.get(LEARNING_RATE, ())]
-    return np.unique(np.asarray(rates, np.float64))
-
-
-def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[Array, Array, float]:
-    """A sweep's final values as losses: low is better, and what diverged is infinite.
-
-    Returns the rates in order, the losses (rates, seeds), and the sign that turns them into values.
-    """
-    rates = result.learning_rates
-    check_rates_alone(result, "the measures need a sweep")
-    if not result.finished.all():
-        raise ValueError(
-            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first."
-        )
-    if (rates <= 0).any():
-        raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")
-    sign = loss_sign(metric_mode(metric, mode))
-    order = np.argsort(rates)
-    losses = sign * result.final(metric)[order]
-    return rates[order], np.where(np.isfinite(losses), losses, np.inf), sign
-
-
-def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
-    """The metric before training: given, held by another metric, or the start of its curve."""
-    values: Any = initial
-    if isinstance(initial, str):
-        values = result.final(initial)
-    elif initial is None and result.metric(metric).ndim > len(result.shape):
-        values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
-    elif initial is None:
-        raise ValueError(
-            f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
-            "training, or the name of the metric that holds it."
-        )
-    values = np.asarray(values, np.float64)
-    known = values[np.isfinite(values)]  # a cell that failed has none
-    if not known.size:
-        raise ValueError(f"`initial` must be finite, got {initial}.")
-    return float(np.median(known))
-
-
-def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[np.bool_]]:
-    """The final values at each learning rate, over the seeds that have finished.
-
-    Returns the band, NaN where a seed diverged or none has finished; and where a seed diverged.
-    """
-    values, finished = result.final(metric), result.finished
-    diverged = np.asarray((finished & ~np.isfinite(values)).any(axis=1))
-    band = Band(*np.full((3, len(values)), np.nan))
-    for i in np.flatnonzero(finished.any(axis=1) & ~diverged):
-        seeds = values[i, finished[i]]
-        band.mean[i], band.low[i], band.high[i] = mean(seeds), seeds.min(), seeds.max()
-    return band, diverged
-
-
-def band_of_steps(result: SweepResult, metric: str) -> tuple[Band, bool]:
-    """A metric that is a curve, at one learning rate, up to the step at which a seed diverges.
-
-    Returns the band, one value per step; and whether it was cut off because a seed diverged.
-    """
-    curves = result.metric(metric)[result.finished].astype(np.float64)
-    if curves.ndim != 2:
-        raise ValueError(
-            f"curves need a metric with one value per step, but {metric!r} has the axes "
-            f"{result.dims(metric)}."
-        )
-    alive = np.asarray(np.isfinite(curves).all(axis=0))
-    end = len(alive) if alive.all() else int(np.argmin(alive))
-    curves = curves[:, :end]
-    return Band(mean(curves, axis=0), curves.min(axis=0), curves.max(axis=0)), end < len(alive)
+def all_rates(results: Mapping[str, SweepResult]) -> Array:
+    """The learning rates of all results, in order and each of them once; 1 if there are none."""
+    rates = [rate for result in results.values() for rate in result.axes.get(LEARNING_RATE, ())]
+    return np.unique(np.asarray(rates or [1.0], np.float64))
 
 
 def over_rates(results: Mapping[str, SweepResult]) -> dict[str, SweepResult]:
     """Repeats the results of optimizers without a learning rate at the rates of the others.
 
-    They can then be drawn and listed beside the others; `is_flat` tells them apart. If no result
-    has rates, the rate is 1.
+    They can then be drawn and listed beside the others; ``info["flat"]`` tells them apart.
     """
-    rates = all_rates(results.values())
-    if not rates.size:
-        rates = np.ones(1)
-    return {name: r if r.axes else _repeated(r, rates) for name, r in results.items()}
+    rates = all_rates(results)
 
+    def repeated(array: Any) -> Any:
+        return np.stack([array] * len(rates))
 
-def is_flat(result: SweepResult) -> bool:
-    """Whether there was no learning rate to sweep over."""
-    return not result.axes or bool(result.info.get("flat"))
-
-
-def _repeated(result: SweepResult, rates: Array) -> SweepResult:
-    return replace(
-        result,
-        metrics={name: np.stack([array] * len(rates)) for name, array in result.metrics.items()},
-        axes={LEARNING_RATE: rates},
-        finished=np.stack([result.finished] * len(rates)),
-        errors={(i, *cell): e for cell, e in result.errors.items() for i in range(len(rates))},
-        info=result.info | {"flat": True},
-    )
+    return {
+        label: result
+        if result.axes
+        else replace(
+            result,
+            metrics={name: repeated(array) for name, array in result.metrics.items()},
+            axes={LEARNING_RATE: rates},
+            finished=repeated(result.finished),
+            errors={(i, *at): e for at, e in result.errors.items() for i in range(len(rates))},
+            info=result.info | {"flat": True},
+        )
+        for label, result in results.items()
+    }

@@ -1,28 +1,13 @@
 """How a line looks: each label has its colour, in every picture and on every page.
 
-A label's colour depends on the label alone. So do its dashes and its marker, unless another line of
-the same picture has that colour: then it gets the next ones, so that no two lines look alike.
+The optimizers of this package and their peers have colours of their own. Another label's colour
+depends on the label alone, unless another line of the same picture has it: then it gets the next.
 """
 
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 from zlib import crc32
-
-
-class Style(NamedTuple):
-    """How a line looks.
-
-    Attributes:
-      color: Its colour on a light background.
-      dash: Lengths of dashes and gaps in pixels; a solid line if empty.
-      marker: The path of its marker, in a square from -1 to 1.
-    """
-
-    color: str
-    dash: tuple[int, ...]
-    marker: str
-
 
 # On light, and on dark. The first seven on light are Okabe and Ito's, which people with any colour
 # vision can tell apart; all others are chosen to be as far apart as possible.
@@ -41,59 +26,74 @@ COLORS = {
     "#907d5e": "#ada052",
     "#8a0700": "#f94173",
 }
-# The labels that have a colour of their own. The first of each group is solid.
-_GROUPS = (
-    ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum"),
-    ("adam",),
-    ("mu2_auto", "mu2_auto_spectral", "adamw_cosine", "schedule_free_adamw", "prodigy", "muon"),
-)
-_NUMBERS = {name: 6 * i + j for i, group in enumerate(_GROUPS) for j, name in enumerate(group)}
-_KNOWN = {name: (color, number) for color, (name, number) in enumerate(_NUMBERS.items())}
+# The labels that have a colour of their own, and the first dashes of each.
+_KNOWN = {
+    "mu2_sgd": 0,
+    "mu2_extra_sgd": 1,
+    "storm": 2,
+    "anytime_sgd": 3,
+    "sgd": 4,
+    "momentum": 5,
+    "adam": 6,
+    "mu2_auto": 12,
+    "mu2_auto_spectral": 13,
+    "adamw_cosine": 14,
+    "schedule_free_adamw": 15,
+    "prodigy": 16,
+    "muon": 17,
+}
 _DASHES = ((), (8, 3), (2, 3), (10, 3, 2, 3), (16, 4), (10, 3, 2, 3, 2, 3))
-_MARKERS = (
+_MARKERS = (  # paths in a square from -1 to 1
     "M-.75 0a.75 .75 0 1 1 1.5 0a.75 .75 0 1 1 -1.5 0Z",  # a disc
     "M-.7-.7H.7V.7H-.7Z",  # a square
     "M0-.9L.9 .7H-.9Z",  # a triangle
     "M0-1L1 0L0 1L-1 0Z",  # a diamond
     "M0 .9L.9-.7H-.9Z",
     "M-.3-.9H.3V-.3H.9V.3H.3V.9H-.3V.3H-.9V-.3H-.3Z",  # a plus
-    "M0-1L.3-.3L1 0L.3 .3L0 1L-.3 .3L-1 0L-.3-.3Z",  # a star
     "M-.9 0L.7 .9V-.9Z",
+    "M0-1L.3-.3L1 0L.3 .3L0 1L-.3 .3L-1 0L-.3-.3Z",  # a star
     "M.9 0L-.7 .9V-.9Z",
     "M-.4-1H.4V1H-.4Z",  # a bar
     "M-1-.4H1V.4H-1Z",
 )
 
 
-def styles(labels: Iterable[str]) -> list[Style]:
+class Style(NamedTuple):
+    """The colour, the dashes (lengths in pixels, none if solid) and the marker of a line."""
+
+    color: str
+    dash: tuple[int, ...]
+    marker: str
+
+
+def styles(labels: Iterable[str]) -> dict[str, Style]:
     """The look of each of the labels of one picture.
 
     Examples:
-      >>> styles(["sgd"]) == styles(["adam", "of my own", "sgd"])[2:]
+      >>> styles(["sgd"])["sgd"] == styles(["adam", "of my own", "sgd"])["sgd"]
       True
     """
-    found: list[Style] = []
-    for label in labels:
-        name = re.sub(r"[^a-z0-9]+", "_", label.lower().replace("μ²", "mu2")).strip("_")
+    names = {
+        label: re.sub(r"[^a-z0-9]+", "_", label.lower().replace("μ²", "mu2")).strip("_")
+        for label in labels
+    }
+    found: dict[str, Style] = {}
+    for label in sorted(names, key=lambda label: names[label] not in _KNOWN):
         number, color = divmod(crc32(label.encode()), len(COLORS))
-        color, number = _KNOWN.get(name, (color, number))
-        possible = [_style(color, number + i) for i in range(len(_DASHES) * len(_MARKERS))]
-        taken = [style for style in found if style.color == possible[0].color]
-        free = [style for style in possible if style not in taken]
-        other_dash = [style for style in free if style.dash not in {s.dash for s in taken}]
-        found.append((other_dash or free or possible)[0])
-    return found
+        if names[label] in _KNOWN:
+            number, color = _KNOWN[names[label]], list(_KNOWN).index(names[label])
+        taken = {style.color for style in found.values()}
+        shifts = range(len(COLORS) if len(taken) < len(COLORS) else 1)
+        free = (_style(color + i, number + len(found) // len(COLORS)) for i in shifts)
+        found[label] = next(style for style in free if style.color not in taken or len(shifts) == 1)
+    return {label: found[label] for label in names}
 
 
-def numbered_styles(count: int) -> list[Style]:
+def numbered_styles(names: Iterable[str]) -> dict[str, Style]:
     """Looks for lines that are not optimizers, such as those of learning rates."""
-    return [_style(i, i) for i in range(count)]
+    return {name: _style(i, i) for i, name in enumerate(names)}
 
 
 def _style(color: int, number: int) -> Style:
-    colors = list(COLORS)
-    return Style(
-        colors[color % len(colors)],
-        _DASHES[number % len(_DASHES)],
-        _MARKERS[number % len(_MARKERS)],
-    )
+    dash, marker = _DASHES[number % len(_DASHES)], _MARKERS[number % len(_MARKERS)]
+    return Style(list(COLORS)[color % len(COLORS)], dash, marker)
