@@ -120,7 +120,7 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
       [[2.0], [4.0], [8.0]]
     """
     results = (first, *others)
-    kinds = {
+    kinds: dict[str, list[Any]] = {
         "label": [r.label for r in results],
         "axes": [list(r.axes) for r in results],
         "metrics": [sorted(r.metrics) for r in results if r.metrics],  # if known yet

@@ -92,8 +92,10 @@ def load_mnist(folder: str | Path | None = None, *, standardize: bool = True) ->
     shift, scale = 0.0, 255.0
     if standardize:
         shift, scale = train_x.mean(dtype=np.float64), max(train_x.std(dtype=np.float64), 1e-6)
-    scaled = lambda x: (x.astype(np.float32) - np.float32(shift)) / np.float32(scale)
-    return Data(scaled(train_x), train_y, scaled(test_x), test_y)
+    train_x, test_x = (
+        (x.astype(np.float32) - np.float32(shift)) / np.float32(scale) for x in (train_x, test_x)
+    )
+    return Data(train_x, train_y, test_x, test_y)
 
 
 def _read_idx(folder: Path, name: str) -> tuple[Path, npt.NDArray[Any]]:

@@ -125,12 +125,14 @@ class CompiledProgram:
         """The function of (constants, points, seeds) that is compiled."""
 
         def block(constants: Any, points: Any, seeds: Any) -> Any:
-            cell = jaxpr_as_fun(ClosedJaxpr(self._jaxpr.jaxpr, constants))
+            cell: Callable[..., Any] = jaxpr_as_fun(ClosedJaxpr(self._jaxpr.jaxpr, constants))
             if not self._side_by_side:
                 return [metric[None, None] for metric in cell(points[0], seeds[0])]
             # The outer map is over seeds and the inner one over points: what depends on the key
             # alone, such as the gathering of batches, is computed once per seed for all points.
-            of_seed = lambda seed: jax.vmap(lambda point: cell(point, seed))(points)
+            of_seed: Callable[[Any], Any] = lambda seed: jax.vmap(lambda point: cell(point, seed))(
+                points
+            )
             return jax.vmap(of_seed, out_axes=1)(seeds)
 
         if self._mesh is None:
