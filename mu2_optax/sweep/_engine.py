@@ -228,7 +228,7 @@ def _check_options(
     listed = list(devices) if isinstance(devices, Sequence | np.ndarray) else [devices]
     kinds = {device.platform for device in listed if isinstance(device, jax.Device)}
     known = set(jax.local_devices(backend=kinds.pop())) if len(kinds) == 1 else set()
-    if not set(listed) <= known or len(set(listed)) < len(listed):
+    if not listed or not set(listed) <= known or len(set(listed)) < len(listed):
         raise ValueError(
             "`devices` must be distinct devices of one kind and of this process, such as "
             f"jax.local_devices(), got {devices!r}."
