@@ -6,6 +6,7 @@ matters; `plot_sweep` shows it; `load_digits` and `load_mnist` are data to try i
 line: ``mu2-sweep``, or ``python -m mu2_optax.sweep``.
 """
 
+from mu2_optax.sweep._cells import merge as merge
 from mu2_optax.sweep._charts import plot_curves as plot_curves
 from mu2_optax.sweep._charts import plot_sweep as plot_sweep
 from mu2_optax.sweep._data import Data as Data
@@ -23,6 +24,5 @@ from mu2_optax.sweep._measures import StabilityRange as StabilityRange
 from mu2_optax.sweep._measures import lr_sensitivity as lr_sensitivity
 from mu2_optax.sweep._measures import plateau_width as plateau_width
 from mu2_optax.sweep._measures import stability_range as stability_range
-from mu2_optax.sweep._merge import merge as merge
 from mu2_optax.sweep._page import write_report as write_report
 from mu2_optax.sweep._result import SweepResult as SweepResult

@@ -1,7 +1,6 @@
 """Data to sweep on: scikit-learn's digits, and MNIST or its like from IDX files."""
 
 import gzip
-import math
 import os
 import zlib
 from pathlib import Path
@@ -79,33 +78,29 @@ def load_mnist(folder: str | Path | None = None, *, standardize: bool = True) ->
             f"MNIST must be on disk: pass the folder of its four IDX files, such as "
             f"train-images-idx3-ubyte.gz (on the command line, --data), or set {DATA_VARIABLE}."
         )
-    train_x, train_y = _images_and_labels(Path(folder), "train")
-    test_x, test_y = _images_and_labels(Path(folder), "t10k")
+    parts = []
+    for part in ("train", "t10k"):
+        images, x = _read_idx(Path(folder), f"{part}-images-idx3-ubyte")
+        labels, y = _read_idx(Path(folder), f"{part}-labels-idx1-ubyte")
+        if x.ndim != 3 or not x.size:
+            raise ValueError(f"{images}: expected (count, height, width), got {list(x.shape)}.")
+        if y.shape != (len(x),) or y.max() > 9:
+            found = f"{list(y.shape)} up to {y.max()}"
+            raise ValueError(f"{labels}: expected {len(x)} labels from 0 to 9, got {found}.")
+        parts += [x, y.astype(np.int32)]
+    train_x, train_y, test_x, test_y = parts
     shift, scale = 0.0, 255.0
     if standardize:
         shift, scale = train_x.mean(dtype=np.float64), max(train_x.std(dtype=np.float64), 1e-6)
-    scaled = lambda x: (x.astype(np.float32) - np.float32(shift)) / np.float32(scale)
-    return Data(scaled(train_x), train_y, scaled(test_x), test_y)
+    train_x, test_x = (
+        (x.astype(np.float32) - np.float32(shift)) / np.float32(scale) for x in (train_x, test_x)
+    )
+    return Data(train_x, train_y, test_x, test_y)
 
 
-def _images_and_labels(folder: Path, part: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-    """A pair of IDX files, checked against each other."""
-    images, x = _read_idx(folder, f"{part}-images-idx3-ubyte")
-    labels, y = _read_idx(folder, f"{part}-labels-idx1-ubyte")
-    if x.ndim != 3 or not len(x):
-        raise ValueError(f"{images}: expected bytes (count, height, width), got {list(x.shape)}.")
-    if y.shape != (len(x),) or y.max() > 9:
-        raise ValueError(
-            f"{labels}: expected {len(x)} labels from 0 to 9, one per image, got {list(y.shape)} "
-            f"up to {y.max()}."
-        )
-    return x, y.astype(np.int32)
-
-
-def _read_idx(folder: Path, name: str) -> tuple[Path, npt.NDArray[np.uint8]]:
+def _read_idx(folder: Path, name: str) -> tuple[Path, npt.NDArray[Any]]:
     """Finds a file of bytes in the format IDX, plain or gzipped, and reads its array."""
-    files = [folder / f"{name}.gz", folder / name]
-    files += [folder / "mnist" / file.name for file in files]
+    files = [place / file for place in (folder, folder / "mnist") for file in (f"{name}.gz", name)]
     path = next((file for file in files if file.is_file()), None)
     if path is None:
         raise FileNotFoundError(
@@ -115,15 +110,12 @@ def _read_idx(folder: Path, name: str) -> tuple[Path, npt.NDArray[np.uint8]]:
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
-        start = (
-            4 + 4 * content[3]
-        )  # two zeros, the type of bytes, the number of axes, their lengths
-        shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
-        if content[:3] != b"\0\0\x08" or len(content) != start + math.prod(shape):
-            raise ValueError(f"{len(content)} bytes, for the shape {shape}")
+        if content[:3] != b"\0\0\x08":  # the type of bytes; the number of axes and their lengths
+            raise ValueError(f"it starts with {content[:3]!r}")
+        shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
+        return path, np.frombuffer(content, np.uint8, offset=4 + shape.nbytes).reshape(shape)
     except (EOFError, IndexError, gzip.BadGzipFile, zlib.error, ValueError) as error:
         raise ValueError(
-            f"{path}: expected a complete IDX file of bytes; it is truncated, corrupt or something "
+            f"{path}: expected a complete IDX file of bytes; it is cut off, corrupt or something "
             f"else ({error})."
         ) from error
-    return path, np.frombuffer(content, np.uint8, offset=start).reshape(shape)

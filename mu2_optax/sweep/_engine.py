@@ -12,16 +12,14 @@ from typing import Any, Literal, TypeAlias, get_args
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.experimental import multihost_utils
 
 from mu2_optax.sweep._cells import Block, Cells
-from mu2_optax.sweep._environment import describe_machine, describe_versions, is_shared
+from mu2_optax.sweep._environment import describe_machine, describe_versions
 from mu2_optax.sweep._grid import Grid, Rates, make_grid
-from mu2_optax.sweep._program import CompiledProgram, PythonProgram, Size
+from mu2_optax.sweep._program import CompiledProgram, PythonProgram, Size, Train
 from mu2_optax.sweep._result import SweepResult
 from mu2_optax.sweep._resume import Folder
 from mu2_optax.sweep._terminal import noting_the_first_interrupt, progress_bar
-from mu2_optax.sweep._train import Train
 
 Strategy: TypeAlias = Literal["vmap", "loop", "python"]
 """How the cells run; see :func:`sweep`."""
@@ -72,9 +70,8 @@ def sweep(
       seeds: The number of seeds (then 0, 1, ...), or the seeds themselves.
       strategy: ``"vmap"``, ``"loop"`` or ``"python"``.
       chunk_size: How many cells run side by side (on each device), to bound memory.
-      devices: Devices of one kind to split each vmapped call over, such as ``jax.devices()``; the
-        default device if None. Under ``jax.distributed`` these are the devices of all processes:
-        each makes the same call of ``sweep``, and gets the whole result.
+      devices: Devices of this process and of one kind to split each vmapped call over, such as
+        ``jax.local_devices()``; the default device if None.
       progress: Whether to show tqdm's progress bar.
       resume: A folder that keeps the cells of each finished call in a file. Cells that it has do
         not run again; the grid may have more rates and seeds than before. Refused if another sweep
@@ -105,8 +102,7 @@ def sweep(
     """
     grid = make_grid(learning_rates, seeds)
     devices = _check_options(strategy, chunk_size, devices)
-    shared = is_shared(devices)
-    first = not shared or jax.process_index() == 0  # among the processes that share the sweep
+    context = json.loads(json.dumps(context or {}, allow_nan=False))  # as files return it
     size, parts = _size_of_calls(grid, strategy, chunk_size, len(devices or [None]))
     program: CompiledProgram | PythonProgram
     if strategy == "python":
@@ -118,26 +114,24 @@ def sweep(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": describe_versions(),
         "machine": describe_machine(devices),
-        "context": _checked_context(context),
+        "context": context,
     }
     cells, folder = Cells(grid, program.outputs), None
-    if resume is not None and first:
+    if resume is not None:
         names, text = list(program.outputs) or None, program.fingerprint()
-        identity = {"label": label, "metrics": names, "program": text, "context": info["context"]}
+        identity = {"label": label, "metrics": names, "program": text, "context": context}
         folder = Folder(resume, grid, identity)
         for block, metrics in folder.read():
             cells.add(block, metrics)
-    if resume is not None and shared:
-        cells.broadcast()
     calls = _calls(cells.done, size, parts)
     start, interrupted, failure = time.perf_counter(), False, None
     try:
         with (
             noting_the_first_interrupt() as noted,
-            progress_bar(int(cells.done.sum()), cells.done.size, label, progress and first) as show,
+            progress_bar(int(cells.done.sum()), cells.done.size, label, progress) as show,
         ):
             for block, own_size in calls:
-                if _in_any_process(noted.is_set(), shared):
+                if noted.is_set():
                     raise KeyboardInterrupt
                 try:
                     metrics = program.run(block, own_size)
@@ -145,10 +139,8 @@ def sweep(
                 except Exception as error:
                     error.add_note(f"while running {cells.describe(block)}")
                     if strategy == "vmap":
-                        lanes = f"{own_size[0] * own_size[1]} cells ran side by side"
-                        error.add_note(
-                            f"{lanes}; with a smaller `chunk_size` they need less memory"
-                        )
+                        lanes = own_size[0] * own_size[1]
+                        error.add_note(f"{lanes} cells ran side by side; `chunk_size` bounds them")
                         raise
                     failure, reason = error, in_a_line(error)
                     warnings.warn(f"{cells.describe(block)} failed: {reason}", stacklevel=2)
@@ -157,17 +149,17 @@ def sweep(
                     if folder:
                         folder.write(block, metrics)
                 show(block.points.size * block.seeds.size)
-            if _in_any_process(noted.is_set(), shared):
+            if noted.is_set():
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         interrupted = True
-    if failure and not cells.done.any():  # of what every cell raises
-        raise failure
     seconds = time.perf_counter() - start - program.compile_seconds
     info |= {"compile_seconds": round(program.compile_seconds, 4), "run_seconds": round(seconds, 4)}
     result = cells.result(label, info)
     if interrupted:
         raise SweepInterrupted(result)
+    if failure and not cells.done.any():  # of what every cell raises
+        raise failure
     return result
 
 
@@ -235,31 +227,10 @@ def _check_options(
         return None
     listed = list(devices) if isinstance(devices, Sequence | np.ndarray) else [devices]
     kinds = {device.platform for device in listed if isinstance(device, jax.Device)}
-    if len(kinds) != 1 or len(set(listed)) < len(listed):
+    known = set(jax.local_devices(backend=kinds.pop())) if len(kinds) == 1 else set()
+    if not listed or not set(listed) <= known or len(set(listed)) < len(listed):
         raise ValueError(
-            f"`devices` must be distinct and of one kind, such as jax.devices(), got {devices!r}."
-        )
-    owners = {device.process_index for device in listed}
-    if is_shared(listed) and owners != set(range(jax.process_count())):
-        raise ValueError(
-            "`devices` must be of this process, or of all processes of jax.distributed, got those "
-            f"of the processes {sorted(owners)} out of {jax.process_count()}; pass "
-            "jax.local_devices() or jax.devices()."
+            "`devices` must be distinct devices of one kind and of this process, such as "
+            f"jax.local_devices(), got {devices!r}."
         )
     return listed
-
-
-def _checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Requires values that JSON can hold, so that saving the result cannot fail on them."""
-    try:
-        return dict(json.loads(json.dumps(dict(context or {}), allow_nan=False)))
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`context` must hold strings, finite numbers, lists and dicts of them: {error}; use "
-            "`.item()` of a scalar."
-        ) from error
-
-
-def _in_any_process(noted: bool, shared: bool) -> bool:
-    """Whether Ctrl-C has come to one of the processes that share the sweep."""
-    return bool(multihost_utils.process_allgather(np.asarray(noted)).any()) if shared else noted

@@ -1,4 +1,4 @@
-"""What a sweep runs on: the machine, the versions, and other processes beside this one."""
+"""What a sweep runs on: the machine and the versions."""
 
 import os
 import platform
@@ -27,8 +27,3 @@ def describe_versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {
         name: version(name) for name in ("mu2-optax", "optax", "jax", "jaxlib", "numpy")
     }
-
-
-def is_shared(devices: Sequence[jax.Device] | None) -> bool:
-    """Whether some of the devices belong to other processes of ``jax.distributed``."""
-    return any(device.process_index != jax.process_index() for device in devices or ())

@@ -31,7 +31,8 @@ def save_results(path: str | Path, results: Results) -> None:
       path: A file name that ends in ``.npz``.
       results: A result, a list of results with distinct labels, or a dict of them by label.
     """
-    entries, arrays = [], {}
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    entries = []
     for i, result in enumerate(by_label(results).values()):
         grid = {"seeds": result.seeds, "finished": result.finished}
         for part, own in (("grid", grid), ("axes", result.axes), ("metrics", result.metrics)):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from mu2_optax.sweep._cells import join
 from mu2_optax.sweep._engine import SweepInterrupted, sweep
 from mu2_optax.sweep._grid import LEARNING_RATE, Rates, make_grid
-from mu2_optax.sweep._merge import join
 from mu2_optax.sweep._metrics import Mode, loss_sign, mean, metric_mode
 from mu2_optax.sweep._result import SweepResult
 
@@ -71,7 +71,14 @@ def halving(
             f"`learning_rates` must be rates alone, got the axes {list(grid.axes)}; close over the "
             "other values in `train`."
         )
-    planned = _steps_of_rungs(budgets)
+    if isinstance(budgets, int):
+        budgets = [steps for steps in (budgets // 16, budgets // 4, budgets) if steps]
+    planned = [int(steps) for steps in budgets]
+    if not planned or planned[0] < 1 or (np.diff(planned) <= 0).any() or planned != list(budgets):
+        raise ValueError(
+            f"`budgets` must be growing numbers of steps, got {budgets!r}; pass the steps of a "
+            "whole run, such as 440, or those of each rung, such as [27, 110, 440]."
+        )
     left, stopped, rungs = grid.axes[LEARNING_RATE], [], []
     for steps in planned:
         try:
@@ -105,15 +112,3 @@ def halving(
     whole = join([result], grid)
     whole.info["halving"] = {"stopped": stopped, "share": share, "rungs": rungs}
     return whole
-
-
-def _steps_of_rungs(budgets: int | Sequence[int]) -> list[int]:
-    if isinstance(budgets, int):
-        budgets = [steps for steps in (budgets // 16, budgets // 4, budgets) if steps]
-    planned = [int(steps) for steps in budgets]
-    if not planned or planned[0] < 1 or (np.diff(planned) <= 0).any() or planned != list(budgets):
-        raise ValueError(
-            f"`budgets` must be growing numbers of steps, got {budgets!r}; pass the steps of a "
-            "whole run, such as 440, or those of each rung, such as [27, 110, 440]."
-        )
-    return planned

@@ -4,20 +4,20 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from mu2_optax.sweep._cells import Block, Metrics
-from mu2_optax.sweep._environment import default_device, is_shared
-from mu2_optax.sweep._grid import Grid
-from mu2_optax.sweep._train import Train, call, check_precision, checked_metrics
+from mu2_optax.sweep._environment import default_device
+from mu2_optax.sweep._grid import RESERVED, Grid
 
+Train: TypeAlias = Callable[..., Mapping[str, Any]]
 Size = tuple[int, int]  # of a call: how many points and seeds it takes
 
 _IRRELEVANT = re.compile(r" at 0x\w+|\bname=\S+")  # to the numbers: addresses, functions' names
@@ -44,7 +44,7 @@ class CompiledProgram:
         devices: Sequence[jax.Device] | None = None,
         split_seeds: bool = False,
     ):
-        check_precision(grid)
+        _check_precision(grid)
         self._points = grid.points.astype(jax.dtypes.canonicalize_dtype(float))
         self._seeds = grid.seeds.astype(np.uint32)
         self._side_by_side, self._devices, self._split_seeds = side_by_side, devices, split_seeds
@@ -54,8 +54,8 @@ class CompiledProgram:
         names: list[str] = []
 
         def cell(point: Any, seed: Any) -> tuple[Any, ...]:
-            returned = call(train, grid, point, jax.random.key(seed))
-            metrics = checked_metrics(returned, grid, jnp.asarray)
+            returned = _call(train, grid, point, jax.random.key(seed))
+            metrics = _checked_metrics(returned, grid, jnp.asarray)
             names.extend(metrics)
             return tuple(metrics.values())
 
@@ -106,9 +106,7 @@ class CompiledProgram:
         start = time.perf_counter()
         constants = self._jaxpr.consts
         arguments = (constants, np.resize(self._points, (size[0], self._points.shape[1])))
-        whole = NamedSharding(self._mesh, PartitionSpec()) if is_shared(self._devices) else None
-        function = jax.jit(self._function(), out_shardings=whole)
-        lowered = function.lower(*arguments, np.resize(self._seeds, size[1]))
+        lowered = jax.jit(self._function()).lower(*arguments, np.resize(self._seeds, size[1]))
         text = hashlib.blake2b(lowered.as_text().encode()).digest()
         key = (text, *(self._devices or [default_device()]))
         if re.search("callback|debug_print", str(self._jaxpr)):  # whose function is not in the text
@@ -127,12 +125,14 @@ class CompiledProgram:
         """The function of (constants, points, seeds) that is compiled."""
 
         def block(constants: Any, points: Any, seeds: Any) -> Any:
-            cell = jaxpr_as_fun(ClosedJaxpr(self._jaxpr.jaxpr, constants))
+            cell: Callable[..., Any] = jaxpr_as_fun(ClosedJaxpr(self._jaxpr.jaxpr, constants))
             if not self._side_by_side:
                 return [metric[None, None] for metric in cell(points[0], seeds[0])]
             # The outer map is over seeds and the inner one over points: what depends on the key
             # alone, such as the gathering of batches, is computed once per seed for all points.
-            of_seed = lambda seed: jax.vmap(lambda point: cell(point, seed))(points)
+            of_seed: Callable[[Any], Any] = lambda seed: jax.vmap(lambda point: cell(point, seed))(
+                points
+            )
             return jax.vmap(of_seed, out_axes=1)(seeds)
 
         if self._mesh is None:
@@ -164,11 +164,60 @@ class PythonProgram:
         """The metrics of a block of one cell, once they are computed."""
         (point,), (seed,) = block
         key = jax.random.key(np.uint32(self._grid.seeds[seed]))
-        metrics = call(self._train, self._grid, self._grid.points[point].tolist(), key)
+        metrics = _call(self._train, self._grid, self._grid.points[point].tolist(), key)
         if isinstance(metrics, Mapping):
             metrics = {name: jax.device_get(value) for name, value in metrics.items()}
-        checked = checked_metrics(metrics, self._grid, np.asarray)
+        checked = _checked_metrics(metrics, self._grid, np.asarray)
         return {name: array[None, None] for name, array in checked.items()}
+
+
+def _call(train: Train, grid: Grid, point: Sequence[Any], key: Any) -> Any:
+    """Calls ``train`` for one cell: by keyword if the axes were a dict."""
+    if grid.by_name:
+        return train(**dict(zip(grid.axes, point, strict=True)), key=key)
+    return train(point[0], key)
+
+
+def _check_precision(grid: Grid) -> None:
+    """Requires values that remain finite and different numbers in JAX's default precision."""
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    for name, axis in grid.axes.items():
+        with np.errstate(over="ignore"):
+            rounded = np.unique([*axis, 0.0]).astype(dtype)  # what becomes 0 is lost, too
+        if not np.isfinite(rounded).all() or (np.diff(rounded) == 0).any():
+            raise ValueError(
+                f"the values of `{name}` must be different numbers in {dtype}, in which they are "
+                f"passed, got {axis.tolist()}; space them out, or turn on jax_enable_x64."
+            )
+
+
+def _checked_metrics(metrics: Any, grid: Grid, asarray: Callable[[Any], Any]) -> dict[str, Any]:
+    """What ``train`` returned, as arrays by name; float types that NumPy lacks become float32."""
+    if not isinstance(metrics, Mapping) or not metrics:
+        raise TypeError(
+            f"`train` must return a dict of metrics such as {{'loss': loss}}, got {metrics!r}."
+        )
+    arrays = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str) or name in (*RESERVED, *grid.axes):
+            raise TypeError(
+                f"a metric's name must be a string and none of {(*RESERVED, *grid.axes)}, got "
+                f"{name!r}; rename it in what `train` returns."
+            )
+        try:
+            array = asarray(value)
+        except (TypeError, ValueError):
+            array = np.asarray(None)
+        kinds = (np.bool_, np.integer, np.floating)
+        real = array.dtype != object and any(jnp.issubdtype(array.dtype, kind) for kind in kinds)
+        if not real or array.size == 0:
+            raise TypeError(
+                f"metric {name!r} must be a real number or an array of them, got {value!r}; return "
+                "a flat dict."
+            )
+        narrow = jnp.issubdtype(array.dtype, np.floating) and array.dtype.itemsize < 4
+        arrays[name] = array.astype(np.float32) if narrow else array
+    return arrays
 
 
 def _constants(jaxpr: Any) -> Iterator[Any]:

@@ -77,7 +77,8 @@ class SweepResult:
 
     def failed(self) -> npt.NDArray[np.bool_]:
         """Which cells failed with an error; they count as diverged, too."""
-        return np.not_equal(self.error_array(), None)
+        failed = [error is not None for error in self.error_array().flat]
+        return np.asarray(failed, bool).reshape(self.shape)
 
     def select(self, **values: float) -> Self:
         """The part of the grid at given values of some axes, which are dropped."""

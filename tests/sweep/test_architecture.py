@@ -14,7 +14,7 @@ MODULES = {
 }
 # What takes a cell from the call to an array; it knows nothing of measures and pictures.
 ENGINE = """
-    _grid _result _cells _train _environment _program _files _resume _terminal _engine _merge
+    _grid _result _cells _environment _program _files _resume _terminal _engine
 """
 
 

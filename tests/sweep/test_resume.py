@@ -103,27 +103,20 @@ def test_resume_runs_a_damaged_block_again_and_says_so(tmp_path, damage):
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("strategy", ["loop", "python"])
-def test_resume_runs_failed_cells_again(tmp_path, strategy):
+def test_resume_runs_failed_cells_again(tmp_path):
     train, calls = counted()
     bad = [2.0]
 
     def fails_first(learning_rate, key):
         metrics = train(learning_rate, key)
-        if strategy == "python" and learning_rate in bad:
-            raise ValueError("no luck")
-        check = lambda rate: np.float32(0) if rate not in bad else 1 / 0
-        if strategy == "loop":
-            zero = jax.pure_callback(check, jax.ShapeDtypeStruct((), jnp.float32), learning_rate)
-            metrics["loss"] += zero
-        return metrics
+        return metrics if learning_rate not in bad else 1 / 0
 
-    with pytest.warns(UserWarning, match="seed=0 failed: "):
-        first = quietly(fails_first, RATES, 1, strategy=strategy, resume=tmp_path)
-    assert list(first.errors) == [(2, 0)]
+    run = functools.partial(quietly, fails_first, RATES, 1, strategy="python", resume=tmp_path)
+    with pytest.warns(UserWarning, match="learning_rate=2, seed=0 failed: ZeroDivisionError"):
+        assert list(run().errors) == [(2, 0)]
     bad.clear()
     calls.clear()
-    again = quietly(fails_first, RATES, 1, strategy=strategy, resume=tmp_path)
+    again = run()
     assert calls == [(2.0, 0)]
     assert again.errors == {}
     assert again.metrics["loss"][2, 0] == np.float32(2 / 3)
@@ -188,16 +181,6 @@ def test_resume_refuses_a_file(tmp_path):
     (tmp_path / "run.jsonl").write_text("{}")
     with pytest.raises(ValueError, match=r"`resume` must name a folder, got the file .*run.jsonl"):
         quietly(scaled(2.0, data), RATES, 1, resume=tmp_path / "run.jsonl")
-
-
-def test_resume_says_which_file_a_full_disk_has_refused(tmp_path, monkeypatch):
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device: '.*npz'"):
-        quietly(scaled(2.0, data), RATES, 1, resume=tmp_path)
-    assert list(tmp_path.iterdir()) == []
 
 
 KILLED = """

@@ -4,7 +4,6 @@ import functools
 import os
 import signal
 import sys
-import threading
 
 import jax
 import jax.numpy as jnp
@@ -76,31 +75,19 @@ def test_sweep_equals_a_loop_in_numpy(way):
     assert result.finished.all()
 
 
-@functools.cache
-def separate_runs(make):
-    """The cells run one after another through one compiled function."""
-    one = jax.jit(make())
-    rows = [[one(np.float32(rate), jax.random.key(seed)) for seed in SEEDS] for rate in RATES]
-    return {k: np.array([[cell[k] for cell in row] for row in rows]) for k in rows[0][0]}
-
-
-@pytest.mark.parametrize(
-    ("make", "way"),
-    [(make_logistic, way) for way in WAYS]
-    + [pytest.param(make_cnn, way, marks=pytest.mark.slow) for way in ("vmap", "8 devices")],
-)
+@pytest.mark.parametrize("make", [make_logistic, pytest.param(make_cnn, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", WAYS)
 def test_sweep_traces_once_and_compiles_once(make, way, compiles):
-    expected = separate_runs(make)
     traces = []
     train = make(traces)
     compiles.clear()
     result = quietly(train, RATES, SEEDS, **options_of(way))
     assert len(traces) == 1
     assert len(compiles) == 1
-    assert result.metrics.keys() == expected.keys()
-    for name, value in expected.items():
+    alone = jax.jit(train)(np.float32(0.5), jax.random.key(11))
+    for name, value in alone.items():
         # Float32: XLA fuses and orders the sums of a vmapped run otherwise than those of one run.
-        np.testing.assert_allclose(result.metrics[name], value, rtol=1e-5)
+        np.testing.assert_allclose(result.metrics[name][2, 2], value, rtol=1e-5)
 
 
 @pytest.mark.parametrize("way", ["vmap", "loop", "8 devices"])
@@ -280,18 +267,20 @@ def test_sweep_in_which_every_cell_raises_is_an_error(strategy):
     assert "while running learning_rate=1, seed=0" in e.value.__notes__
 
 
-def test_sweep_vmap_says_in_which_call_it_failed():
+def test_sweep_vmap_says_in_which_call_it_failed_and_how_to_need_less_memory():
     with pytest.raises(Exception, match="no luck") as error:
-        failing("vmap", lambda rate: rate > 1)([1.0, 2.0], 1, chunk_size=1)
-    assert "while running learning_rate=2, seed=0" in error.value.__notes__
+        failing("vmap", lambda rate: rate > 2)([1.0, 2.0, 3.0, 4.0], 1, chunk_size=2)
+    place, remedy = error.value.__notes__[-2:]
+    assert place == "while running learning_rate=3, seed=0"
+    assert remedy == "2 cells ran side by side; `chunk_size` bounds them"
 
 
 @pytest.mark.parametrize(
     ("first", "later", "match"),
     [
-        ({"a": 1.0}, {"b": 1.0}, r"same metrics.*b: float64\[\] at learning_rate=1, seed=0, a: "),
-        ({"a": np.zeros(2)}, {"a": np.zeros(3)}, r"a: float64\[3\] at .*, a: float64\[2\] before"),
-        ({"a": 1}, {"a": 0.5}, r"a: float64\[\] at .*, a: int64\[\] before"),
+        ({"a": 1.0}, {"b": 1.0}, r"got .*'b': .* at learning_rate=1, seed=0 and .*'a'.* before"),
+        ({"a": np.zeros(2)}, {"a": np.zeros(3)}, r"same metrics.*\(3,\).*\(2,\)"),
+        ({"a": 1}, {"a": 0.5}, "same metrics.*'f'.*'i'"),
         ({"a": 1.0}, {"a": "x"}, "must be a real number"),
         ({"a": 1.0}, None, "return a dict of metrics"),
     ],
@@ -301,19 +290,6 @@ def test_sweep_cell_with_other_metrics_than_the_first_fails(first, later, match)
     with pytest.warns(UserWarning, match=match):
         result = python(lambda learning_rate, key: next(answers, later), [0.5, 1.0], 1)
     assert list(result.errors) == [(1, 0)]
-
-
-def test_sweep_out_of_memory_says_which_chunk_size_to_try():
-    def host(x):
-        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8000000000 bytes.")
-
-    def train(learning_rate, key):
-        out = jax.ShapeDtypeStruct((), jnp.float32)
-        return {"x": jax.pure_callback(host, out, learning_rate, vmap_method="expand_dims")}
-
-    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED") as error:
-        quietly(train, np.arange(1, 7), 3)
-    assert error.value.__notes__[-1].startswith("18 cells ran side by side; with a smaller `chunk")
 
 
 # Ctrl-C and progress
@@ -360,15 +336,6 @@ def test_sweep_second_ctrl_c_does_not_wait():
     with pytest.raises(SweepInterrupted) as caught:
         python(interrupting("python", 2), [1.0, 2.0, 3.0], 1)
     assert caught.value.result.finished.sum() == 1
-
-
-def test_sweep_in_another_thread_leaves_the_signals_alone():
-    usual, results = signal.getsignal(signal.SIGINT), []
-    thread = threading.Thread(target=lambda: results.append(python(ok, [1.0], 1)))
-    thread.start()
-    thread.join()
-    assert results[0].finished.all()
-    assert signal.getsignal(signal.SIGINT) is usual
 
 
 def test_sweep_progress_counts_cells_and_is_optional(capsys, monkeypatch, tmp_path):
@@ -421,10 +388,10 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
         (lambda: sweep(ok, [1], 1, chunk_size=1.5), ValueError, "integer of at least 1, got 1.5"),
         (lambda: python(ok, [1], 1, chunk_size=2), ValueError, "do not apply to strategy 'python'"),
         (lambda: sweep(ok, [1], 1, strategy="loop", devices=jax.devices()), ValueError, "'loop'"),
-        (lambda: sweep(ok, [1], 1, devices=[]), ValueError, "such as jax.devices"),
-        (lambda: sweep(ok, [1], 1, devices=[1]), ValueError, "such as jax.devices"),
+        (lambda: sweep(ok, [1], 1, devices=[]), ValueError, "of this process, such as"),
+        (lambda: sweep(ok, [1], 1, devices=[1]), ValueError, "of this process, such as"),
         (lambda: sweep(ok, [1], 1, devices=jax.devices()[:1] * 2), ValueError, "distinct"),
-        (lambda: sweep(ok, [1], 1, context={"n": np.int64(1)}), TypeError, "`context` must hold"),
+        (lambda: sweep(ok, [1], 1, context={"n": np.int64(1)}), TypeError, "int64 is not JSON"),
         (lambda: sweep(lambda lr, key: lr, [1], 1), TypeError, "return a dict of metrics"),
         (lambda: sweep(lambda lr, key: {"seed": lr}, [1], 1), TypeError, "got 'seed'"),
         (lambda: sweep(lambda lr, key: {"a": {"b": lr}}, [1], 1), TypeError, "flat dict"),
