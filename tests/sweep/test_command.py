@@ -269,7 +269,7 @@ def test_command_lists_tasks_optimizers_and_metrics(capsys):
         (["own_tasks:wrong"], ["(optimizer, key) or (learning_rate, key)", "(a, b)"]),
         (
             ["own_tasks:by_rate", "--ball", "1"],
-            ["--optimizers and --ball need a function of (optimizer, key)"],
+            ["--ball need a function of (optimizer, key)"],
         ),
         (["own_tasks:by_rate", "--steps", "1"], ["by_rate does not take `steps`"]),
         (["own_tasks:with_steps", "--optimizers", "adamw_cosine"], ["number of --steps"]),
