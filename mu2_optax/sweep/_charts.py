@@ -56,20 +56,12 @@ def plot_sweep(
     Returns:
       An Altair chart. ``chart.save("sweep.png")`` writes PNG, SVG, PDF or HTML by the suffix,
       ``chart.properties(width=300)`` changes its size, and ``a | b`` puts two side by side.
-
-    Examples:
-      >>> from mu2_optax.sweep import sweep
-      >>> train = lambda learning_rate, key: {"loss": learning_rate + 1 / learning_rate}
-      >>> result = sweep(train, [0.1, 1.0, 10.0], seeds=2, progress=False)
-      >>> plot_sweep(result, "loss").save("sweep.svg")  # doctest: +SKIP
     """
     labelled = over_rates(_labelled(results))
     mode = metric_mode(metric, mode)
     rates = all_rates(labelled)
     if (rates == 0).any():
-        warnings.warn(
-            "the learning rate 0 has no place on a logarithmic axis and is not drawn", stacklevel=2
-        )
+        warnings.warn("the learning rate 0 has no place on a logarithmic axis", stacklevel=2)
     rates = rates[rates > 0]
     bands = {label: band_of_rates(result, metric) for label, result in labelled.items()}
     y = fitted_axis(spaced(metric), bands.values(), mode, ylim=ylim)
@@ -84,11 +76,13 @@ def plot_sweep(
             rate = float(result.learning_rates[i])
             point = _point(names[label], rate, bands[label], i, y) | {"bare": flat}
             points.append(point)
-            if result.finished[i].any() and not _held(bands[label].mean[i], y, mode):
+            value = bands[label].mean[i]
+            held = value <= y.high if mode == "min" else value >= y.low  # NaN is not
+            if result.finished[i].any() and not held:
                 reasons = {error for (at, _), error in result.errors.items() if at == i}
                 said = "; ".join(sorted(reasons)) or point["mean"]
                 marks.append(point | {"kind": "diverged", "y": _edge(y, mode), "mean": said})
-            elif rate == result.info.get("untouched") and np.isfinite(bands[label].mean[i]):
+            elif rate == result.info.get("untouched") and np.isfinite(value):
                 marks.append(point | {"kind": "published default"})
     for rate in rates:  # the crosses of several lines side by side
         crosses = [mark for mark in marks if mark["kind"] == "diverged" and mark["x"] == rate]
@@ -196,12 +190,6 @@ def _edge(y: Axis, mode: Mode) -> float:
     """Where a cross is drawn: just inside the worse end of the vertical axis."""
     worse, better = (y.high, y.low) if mode == "min" else (y.low, y.high)
     return worse * (better / worse) ** 0.03 if y.log else worse + 0.03 * (better - worse)
-
-
-def _held(value: float, y: Axis, mode: Mode) -> bool:
-    """Whether a value is finite, and not beyond the worse end."""
-    inside = value <= y.high if mode == "min" else value >= y.low
-    return bool(np.isfinite(value) and inside)
 
 
 def _band_of_steps(result: SweepResult, metric: str) -> Band:

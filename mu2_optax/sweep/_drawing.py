@@ -19,23 +19,13 @@ _NUMBER = (  # 1e-4 and 2.5e-3, but 0.01 and 1000
     " ? replace(format(datum.value, '.3~e'), '+', '') : format(datum.value, '.6~g')"
 )
 _AXIS: dict[str, Any] = {
-    "labelExpr": _NUMBER,
-    "labelOverlap": "greedy",
-    "labelSeparation": 8,
-    "labelFontSize": 12,
-    "titleFontSize": 13,
-    "titleFontWeight": "normal",
-}
+    "labelExpr": _NUMBER, "labelOverlap": "greedy", "labelSeparation": 8, "labelFontSize": 12,
+    "titleFontSize": 13, "titleFontWeight": "normal",
+}  # fmt: skip
 _LEGEND: dict[str, Any] = {
-    "labelFontSize": 12,
-    "labelLimit": 400,
-    "labelOffset": 16,
-    "rowPadding": 6,
-    "symbolOffset": 12,
-    "symbolOpacity": 1,
-    "symbolSize": 55,
-    "symbolStrokeColor": "#777777",
-}
+    "labelFontSize": 12, "labelLimit": 400, "labelOffset": 16, "rowPadding": 6, "symbolOffset": 12,
+    "symbolOpacity": 1, "symbolSize": 55, "symbolStrokeColor": "#777777",
+}  # fmt: skip
 _MARKS = {"published default": "circle", "diverged": "M-.6-.6L.6 .6M-.6 .6L.6-.6"}
 _CHARTS = itertools.count()  # charts side by side need names of their own for what is selected
 
@@ -113,93 +103,66 @@ def draw(
     try:
         alt: Any = importlib.import_module("altair")
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "charts need Altair: `pip install altair vl-convert-python`"
-        ) from error
-
-    def scale(values: Iterable[Any]) -> Any:
-        return alt.Scale(domain=list(looks), range=list(values), type="ordinal")
+        message = "charts need Altair: `pip install altair vl-convert-python`"
+        raise ModuleNotFoundError(message) from error
 
     def scaled(axis: Axis, **options: Any) -> dict[str, Any]:
         kind: dict[str, Any] = {"type": "log"} if axis.log else {"type": "linear", "zero": False}
-        ticks = {"values": list(axis.ticks)} if axis.ticks else {}
-        return {
-            "title": axis.title,
-            "scale": alt.Scale(domain=[axis.low, axis.high], nice=False, **kind),
-            "axis": alt.Axis(**_AXIS, **ticks, **options),
-        }
+        options |= {"values": list(axis.ticks)} if axis.ticks else {}
+        scale = alt.Scale(domain=[axis.low, axis.high], nice=False, **kind)
+        return {"title": axis.title, "scale": scale, "axis": alt.Axis(**_AXIS, **options)}
+
+    def by_line(channel: Any, values: Iterable[Any], legend: Any = None) -> Any:
+        scale = alt.Scale(domain=list(looks), range=list(values), type="ordinal")
+        return channel("line:N", scale=scale, legend=legend)
 
     across = alt.X("x:Q", **scaled(x, grid=False, tickCount=8))
     up = alt.Y("y:Q", **scaled(y, tickCount=6))
-    color = scale(look.color for look in looks.values())
-    dash = scale(look.dash for look in looks.values())
-    width = scale(4.5 if name in bold else 2 for name in looks)
-    marker = scale(look.marker for look in looks.values())
-    sample = scale(f"M-3.2 0H3.2{'' if n in bold else look.marker}" for n, look in looks.items())
-    every_line = [{"line": name} for name in looks]
-    number = next(_CHARTS)
+    colors, dashes, markers = (list(values) for values in zip(*looks.values(), strict=True))
+    widths = [4.5 if name in bold else 2 for name in looks]
+    color, keys = by_line(alt.Color, colors), alt.Legend(title=legend, **_LEGEND)
+    number, every_line = next(_CHARTS), [{"line": name} for name in looks]
     shown = alt.selection_point(
-        f"shown_{number}",
-        fields=["line"],
-        value=every_line,
-        bind="legend",
-        toggle="true",
-        clear=False,
-        empty=False,
-    )
+        f"shown_{number}", fields=["line"], value=every_line, bind="legend", toggle="true",
+        clear=False, empty=False,
+    )  # fmt: skip
     zoom = alt.selection_interval(f"view_{number}", bind="scales", zoom="wheel![event.shiftKey]")
-    shared = {"legend": alt.Legend(title=legend, **_LEGEND)}
-    key = (  # draws nothing, but its legend shows each line with its marker
-        alt.Chart(alt.Data(values=every_line))
-        .mark_point(filled=True, size=0)
-        .encode(
-            across,
-            up,
-            alt.Fill("line:N", scale=color, **shared),
-            alt.Stroke("line:N", scale=color, **shared),
-            alt.StrokeDash("line:N", scale=dash, **shared),
-            alt.StrokeWidth("line:N", scale=width, **shared),
-            alt.Shape("line:N", scale=sample, **shared),
-        )
-        .add_params(shown, zoom)
-    )
-    own = alt.Color("line:N", scale=color, legend=None)
+    samples = [f"M-3.2 0H3.2{'' if n in bold else look.marker}" for n, look in looks.items()]
+    key = alt.Chart(alt.Data(values=every_line)).mark_point(filled=True, size=0)
+    key = key.encode(  # draws nothing, but its legend shows each line with its marker
+        across, up, by_line(alt.Fill, colors, keys), by_line(alt.Stroke, colors, keys),
+        by_line(alt.StrokeDash, dashes, keys), by_line(alt.StrokeWidth, widths, keys),
+        by_line(alt.Shape, samples, keys),
+    ).add_params(shown, zoom)  # fmt: skip
     pointed = {"line": legend or "optimizer", "at": x.title, "mean": y.title, "seeds": "over seeds"}
     tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in pointed.items()]
     data = alt.Chart().transform_filter(shown)
-    band = data.mark_area(opacity=0.15, clip=True).encode(
-        across, alt.Y("low:Q"), alt.Y2("high:Q"), own
-    )
-    line = data.mark_line(clip=True).encode(
-        across,
-        up,
-        own,
-        alt.StrokeDash("line:N", scale=dash, legend=None),
-        alt.StrokeWidth("line:N", scale=width, legend=None),
-    )
-    dots = (
-        data.transform_filter("!datum.bare")
-        .mark_point(filled=True, size=60, opacity=1, clip=True)
-        .encode(across, up, own, alt.Shape("line:N", scale=marker, legend=None), tooltip=tooltip)
-    )
-    layers = [key, band, line, dots]
+    band = data.mark_area(opacity=0.15, clip=True)
+    band = band.encode(across, alt.Y("low:Q"), alt.Y2("high:Q"), color)
+    stroke = by_line(alt.StrokeDash, dashes), by_line(alt.StrokeWidth, widths)
+    line = data.mark_line(clip=True).encode(across, up, color, *stroke)
+    dots = data.transform_filter("!datum.bare")
+    dots = dots.mark_point(filled=True, size=60, opacity=1, clip=True)
+    layers = [
+        key,
+        band,
+        line,
+        dots.encode(across, up, color, by_line(alt.Shape, markers), tooltip=tooltip),
+    ]
     if marks:
-        kinds = {
-            kind: path for kind, path in _MARKS.items() if any(m["kind"] == kind for m in marks)
-        }
+        kinds = {kind: p for kind, p in _MARKS.items() if any(m["kind"] == kind for m in marks)}
         shapes = alt.Scale(domain=list(kinds), range=list(kinds.values()))
         shape = alt.Shape("kind:N", scale=shapes, legend=alt.Legend(title=None, **_LEGEND))
         above = alt.Chart(alt.Data(values=list(marks))).transform_filter(shown)
         above = above.mark_point(filled=False, size=170, strokeWidth=2, opacity=1, clip=True)
-        layers.append(above.encode(across, up, own, shape, tooltip=[*tooltip[:-1], "kind:N"]))
+        layers.append(above.encode(across, up, color, shape, tooltip=[*tooltip[:-1], "kind:N"]))
     channels = ("color", "fill", "stroke", "shape", "strokeDash", "strokeWidth")
     heading = alt.Title(title or "", anchor="start", fontSize=14, fontWeight="normal")
-    chart: LayerChart = (
-        alt.layer(*layers, data=alt.Data(values=list(points)))
-        .resolve_scale(**dict.fromkeys(channels, "independent"))
-        .properties(width=480, height=300, title=heading, view=alt.ViewBackground(stroke=None))
-    )
-    return chart
+    chart = alt.layer(*layers, data=alt.Data(values=list(points)))
+    chart = chart.resolve_scale(**dict.fromkeys(channels, "independent"))
+    view = alt.ViewBackground(stroke=None)
+    drawn: LayerChart = chart.properties(width=480, height=300, title=heading, view=view)
+    return drawn
 
 
 def _finite(arrays: Iterable[Any]) -> Any:

@@ -12,36 +12,17 @@ from zlib import crc32
 # On light, and on dark. The first seven on light are Okabe and Ito's, which people with any colour
 # vision can tell apart; all others are chosen to be as far apart as possible.
 COLORS = {
-    "#d55e00": "#cf630d",
-    "#cc79a7": "#b167ab",
-    "#009e73": "#009342",
-    "#0072b2": "#3991b7",
-    "#000000": "#ebebeb",
-    "#56b4e9": "#48d7fe",
-    "#e69f00": "#fab72a",
-    "#de297b": "#fda9b5",
-    "#57288f": "#e573ff",
-    "#6180fe": "#7472f4",
-    "#26541c": "#88fca4",
-    "#907d5e": "#ada052",
+    "#d55e00": "#cf630d", "#cc79a7": "#b167ab", "#009e73": "#009342", "#0072b2": "#3991b7",
+    "#000000": "#ebebeb", "#56b4e9": "#48d7fe", "#e69f00": "#fab72a", "#de297b": "#fda9b5",
+    "#57288f": "#e573ff", "#6180fe": "#7472f4", "#26541c": "#88fca4", "#907d5e": "#ada052",
     "#8a0700": "#f94173",
-}
-# The labels that have a colour of their own, and the first dashes of each.
+}  # fmt: skip
+# The labels that have a colour of their own, and the dashes and marker of each.
 _KNOWN = {
-    "mu2_sgd": 0,
-    "mu2_extra_sgd": 1,
-    "storm": 2,
-    "anytime_sgd": 3,
-    "sgd": 4,
-    "momentum": 5,
-    "adam": 6,
-    "mu2_auto": 12,
-    "mu2_auto_spectral": 13,
-    "adamw_cosine": 14,
-    "schedule_free_adamw": 15,
-    "prodigy": 16,
-    "muon": 17,
-}
+    "mu2_sgd": 0, "mu2_extra_sgd": 1, "storm": 2, "anytime_sgd": 3, "sgd": 4, "momentum": 5,
+    "adam": 6, "mu2_auto": 12, "mu2_auto_spectral": 13, "adamw_cosine": 14,
+    "schedule_free_adamw": 15, "prodigy": 16, "muon": 17,
+}  # fmt: skip
 _DASHES = ((), (8, 3), (2, 3), (10, 3, 2, 3), (16, 4), (10, 3, 2, 3, 2, 3))
 _MARKERS = (  # paths in a square from -1 to 1
     "M-.75 0a.75 .75 0 1 1 1.5 0a.75 .75 0 1 1 -1.5 0Z",  # a disc
@@ -83,9 +64,9 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
         if names[label] in _KNOWN:
             number, color = _KNOWN[names[label]], list(_KNOWN).index(names[label])
         taken = {style.color for style in found.values()}
-        shifts = range(len(COLORS) if len(taken) < len(COLORS) else 1)
-        free = (_style(color + i, number + len(found) // len(COLORS)) for i in shifts)
-        found[label] = next(style for style in free if style.color not in taken or len(shifts) == 1)
+        others = [_style(color + i, number) for i in range(len(COLORS))]
+        again = _style(color, number + len(found))  # there are no more colours
+        found[label] = next((style for style in others if style.color not in taken), again)
     return {label: found[label] for label in names}
 
 
