@@ -11,7 +11,7 @@ from mu2_optax.sweep._files import written_whole
 from mu2_optax.sweep._metrics import Mode, metric_mode, number_text, rate_text, spaced
 from mu2_optax.sweep._result import Results, SweepResult, by_label
 from mu2_optax.sweep._styles import COLORS, styles
-from mu2_optax.sweep._summary import Row, Summary, summarize
+from mu2_optax.sweep._summary import Row, summarize
 from mu2_optax.sweep._table import verdict
 
 
@@ -27,9 +27,9 @@ def write_report(
 ) -> None:
     """Writes results as one HTML page that needs no network and no other file.
 
-    It has the verdict in words, the chart of `plot_sweep`, the best setting of each optimizer as a
-    line of Python, the table with the measures, curves over steps for each metric that has them,
-    why cells failed, and how and when it was run. It is dark if the reader's system is.
+    It has the verdict, the chart of `plot_sweep`, the best setting of each optimizer as a line of
+    Python, the table with the measures, curves over steps, errors, and how it was run. It is dark
+    if the reader's system is.
 
     Args:
       results: A result, a list of results with distinct labels, or a dict of them by label, over
@@ -43,12 +43,6 @@ def write_report(
       tolerance: How far from the best a plateau goes, in the metric's unit; if None, 0.02 for what
         is better high and at most 1, and otherwise 5 % of the way from the metric before training
         to the best, or of the best where that is not known.
-
-    Examples:
-      >>> from mu2_optax.sweep import sweep
-      >>> train = lambda learning_rate, key: {"loss": learning_rate + 1 / learning_rate}
-      >>> result = sweep(train, [0.1, 1.0, 10.0], seeds=2, progress=False)
-      >>> write_report(result, "loss", "report.html")  # doctest: +SKIP
     """
     if Path(path).suffix != ".html":
         raise ValueError(f"`path` must end in .html, got {str(path)!r}.")
@@ -81,7 +75,7 @@ def write_report(
         metric=spaced(metric),
         summary=summary,
         verdict=verdict(summary),
-        counts=_counts(labelled, summary),
+        counts=counts(labelled),
         charts={
             name: chart.properties(width="container", height=340).to_dict()
             for name, chart in charts.items()
@@ -99,16 +93,13 @@ def write_report(
         file.write(text.encode())
 
 
-def _counts(results: Mapping[str, SweepResult], summary: Summary) -> str:
-    """How much was swept, and how much of it was lost."""
-    finished = sum(int(result.finished.sum()) for result in results.values())
-    total = sum(result.finished.size for result in results.values())
-    failed = sum(int(result.failed().sum()) for result in results.values())
-    diverged = sum(int(result.diverged().sum()) for result in results.values()) - failed
-    return (
-        f"{len(results)} optimizers · {len(summary.rates)} rates · {summary.seeds} seeds · "
-        f"{finished} of {total} cells finished · {diverged} diverged · {failed} failed"
-    )
+def counts(results: Mapping[str, SweepResult]) -> str:
+    """How many cells have finished, and how many of them were lost."""
+    each = list(results.values())
+    finished, total = sum(int(r.finished.sum()) for r in each), sum(r.finished.size for r in each)
+    failed = sum(int(result.failed().sum()) for result in each)
+    diverged = sum(int(result.diverged().sum()) for result in each) - failed
+    return f"{finished} of {total} cells finished, {diverged} diverged, {failed} failed"
 
 
 def _python_line(result: SweepResult, rate: float) -> str:
@@ -144,14 +135,14 @@ def _errors(results: Mapping[str, SweepResult]) -> dict[tuple[str, str], dict[st
 
 def _facts(results: Mapping[str, SweepResult]) -> dict[str, str]:
     """How it was run: what ``info`` says, each fact once."""
-    facts: dict[str, dict[str, None]] = {}
-    for info in (result.info for result in results.values()):
-        for name in ("command", "date", "versions", "machine", "context"):
-            known: Any = info.get(name) or ""
-            known = str(known)[:10] if name == "date" else known
-            if isinstance(known, Mapping):
-                known = ", ".join(
-                    f"{key} {value}" for key, value in known.items() if value is not None
-                )
-            facts.setdefault(name, {})[str(known)] = None
-    return {name: "; ".join(filter(None, texts)) for name, texts in facts.items() if any(texts)}
+    facts = {}
+    for name in ("command", "date", "versions", "machine", "context"):
+        known = [result.info.get(name) or "" for result in results.values()]
+        texts = [
+            ", ".join(f"{key} {value}" for key, value in own.items() if value is not None)
+            if isinstance(own, Mapping)
+            else own
+            for own in known
+        ]
+        facts[name] = "; ".join(dict.fromkeys(filter(None, texts)))
+    return {name: text for name, text in facts.items() if text}

@@ -98,7 +98,7 @@ def test_command_writes_table_results_picture_and_page(tmp_path):
     assert status == 0, err
     assert "sgd: 100%" in err
     assert "loss, mean of 2 seeds" in out
-    assert "12 cells, 2 diverged, 0 failed. In run:" in out
+    assert "12 of 12 cells finished, 2 diverged, 0 failed. In run:" in out
     results = load_results(tmp_path / "run" / "results.npz")
     assert list(results) == ["sgd", "mu2_sgd"]
     assert results["sgd"].diverged("loss").tolist() == [[False] * 2, [False] * 2, [True] * 2]
@@ -144,14 +144,14 @@ def test_command_goes_on_after_an_optimizer_that_fails(folder, capsys):
     assert "ValueError: no luck" in captured.err  # with its traceback, to be found
     assert "mu2_sgd failed" in captured.err
     assert captured.out.splitlines()[2].split() == ["mu2_sgd", "--", "err", "err", "0.0"]
-    assert "4 cells, 0 diverged, 2 failed." in captured.out
+    assert "4 of 4 cells finished, 0 diverged, 2 failed." in captured.out
     results = load_results(folder / "run" / "results.npz")
     assert results["mu2_sgd"].failed().all()
     assert not results["sgd"].failed().any()
     (folder / "own_tasks.py").write_text(TASKS.replace('raise ValueError("no luck")', "pass"))
     sys.modules.pop("own_tasks")
     assert sweep(*arguments, "--resume") == 0  # what failed runs again
-    assert "4 cells, 0 diverged, 0 failed." in capsys.readouterr().out
+    assert "4 of 4 cells finished, 0 diverged, 0 failed." in capsys.readouterr().out
     (folder / "own_tasks.py").write_text(TASKS.replace('"score": 2.0}\n', '"score": 3.0}\n'))
     sys.modules.pop("own_tasks")
     assert sweep(*arguments, "--resume") == 2  # another function than the one recorded
@@ -199,7 +199,7 @@ def test_command_runs_what_has_no_rate_once_and_the_others_also_at_their_default
     assert results["sgd"].learning_rates.tolist() == [0.1, 1.0]
     out = capsys.readouterr().out
     assert "Nothing chosen: mu2_auto 7.000." in out
-    assert "12 cells" in out
+    assert "12 of 12 cells" in out
 
 
 def test_command_halving_stops_what_is_hopeless_and_says_so(folder, capsys):

@@ -57,7 +57,7 @@ def text_of(page):
 def test_page_has_verdict_table_python_and_facts(tmp_path):
     text = text_of(written(tmp_path, runs(), title="My sweep"))
     assert (
-        "2 optimizers · 4 rates · 2 seeds · 10 of 10 cells finished · 1 diverged · 2 failed" in text
+        "2 optimizers · 4 rates · 2 seeds · 10 of 10 cells finished, 1 diverged, 2 failed" in text
     )
     assert "Nothing chosen: auto .250." in text
     assert "Best of the others untouched: sgd .600; tuned: sgd .200, at 1." in text
@@ -66,7 +66,7 @@ def test_page_has_verdict_table_python_and_facts(tmp_path):
     assert "0.1 1 10 100 plateau ratio" in text
     assert "sgd .600 .200 div err 0.0 0.0 … 0.0" in text
     assert "sgd at 100: ValueError: no luck" in text
-    assert "mu2-sweep --steps 5 date 2026-01-02 versions jax 9.9" in text
+    assert "mu2-sweep --steps 5 date 2026-01-02T03:04:05+00:00 versions jax 9.9" in text
     assert "sensitivity" not in text
     assert "sensitivity" in text_of(written(tmp_path, runs(), initial=2.0))
     assert "within 1.5 of the table's best" in text_of(written(tmp_path, runs(), tolerance=1.5))

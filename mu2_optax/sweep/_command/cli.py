@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from mu2_optax.sweep._command.tasks import INITIAL, METRICS, TASKS
 from mu2_optax.sweep._engine import Strategy, in_a_line
 from mu2_optax.sweep._grid import make_grid
 from mu2_optax.sweep._metrics import Mode, metric_mode
+from mu2_optax.sweep._page import counts
 from mu2_optax.sweep._summary import summarize
 from mu2_optax.sweep._table import text_table
 
@@ -46,19 +47,11 @@ examples:
   mu2-sweep --optimizers mu2_auto,muon,adam --lrs 1e-3:1:log7 --seeds 10
   mu2-sweep --halving --lrs 1e-4:10:log16                  # only the best rates to the end
   mu2-sweep --ball 3                                       # the paper's optimizers and setting
-  mu2-sweep --task mnist --data folder-with-idx-files
   mu2-sweep --lrs 0.01,0.1,1 --out run                     # Ctrl-C, and then:
   mu2-sweep --lrs 0.01,0.1,0.3,1 --out run --resume        # runs what is missing
-  mu2-sweep my_module:train_fn                             # a task of your own
+  mu2-sweep my_module:train_fn                             # a task of your own: a function of
+                                   # (optimizer, key) or (learning_rate, key), perhaps also `steps`
   mu2-sweep my_module:train_fn --strategy python           # not traced: an ordinary function
-
-a task of your own is a function that returns a dict of metrics, in JAX from start to end:
-  def train_fn(optimizer, key): ...      # an Optax optimizer, for each of --optimizers; call
-                                         # optimizer.update(grads, state, params,
-                                         #                  grad_fn=grad_fn, batch=batch)
-                                         # and evaluate at optimizer.eval_params(state, params)
-  def train_fn(learning_rate, key): ...  # a traced number; the function chooses its optimizer
-Either may take `steps` too, which is then the value of --steps.
 
 exit status: 0 done, 1 a run failed, 2 bad options, 130 interrupted (finished cells are kept).
 """
@@ -86,12 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(
-        prog="mu2-sweep",
-        description=HELP,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        "mu2-sweep", None, HELP, EXAMPLES, formatter_class=layout, allow_abbrev=False
     )
     texts = {
         "task": "a built-in task (default: digits; see --list)",
@@ -133,14 +123,13 @@ def _count(text: str) -> int:
 
 def _listing() -> str:
     """Tasks, optimizers and metrics, each with a line about it."""
-    sections = {
-        "tasks": {name: task.summary for name, task in TASKS.items()},
-        "optimizers": {name: contender.summary for name, contender in OPTIMIZERS.items()},
-        "groups of optimizers": {name: ", ".join(members) for name, members in GROUPS.items()},
-        "metrics of these tasks": dict.fromkeys(METRICS, ""),
-    }
+    tasks = {name: task.summary for name, task in TASKS.items()}
+    optimizers = {name: contender.summary for name, contender in OPTIMIZERS.items()}
+    groups = {name: ", ".join(members) for name, members in GROUPS.items()}
+    metrics = dict.fromkeys(METRICS, "")
+    headings = ("tasks", "optimizers", "groups of optimizers", "metrics of these tasks")
     lines = []
-    for heading, entries in sections.items():
+    for heading, entries in zip(headings, (tasks, optimizers, groups, metrics), strict=True):
         lines += [f"{heading}:", *(f"  {k.ljust(21)}{v}".rstrip() for k, v in entries.items())]
     return "\n".join(lines)
 
@@ -152,6 +141,9 @@ def _run(options: argparse.Namespace) -> int:
     plan = make_plan(options)
     folder = _choose_folder(options, plan.name)
     run: Callable[..., SweepResult] = plain_sweep
+    shared: dict[str, Any] = {"strategy": options.strategy, "chunk_size": options.chunk_size}
+    shared["progress"] = not options.quiet
+    shared["context"] = {"task": plan.name, "ball": options.ball, "steps": plan.steps}
     status, results = 0, dict[str, SweepResult]()
     for label, row in plan.rows.items():
         cells = folder / "cells" / label
@@ -161,15 +153,7 @@ def _run(options: argparse.Namespace) -> int:
             run = partial(halving, budgets=plan.steps, metric=options.metric, mode=mode)
         try:
             results[label] = run(
-                row.train,
-                row.rates,
-                plan.seeds,
-                strategy=options.strategy,
-                chunk_size=options.chunk_size,
-                progress=not options.quiet,
-                resume=cells,
-                label=label,
-                context={"task": plan.name, "ball": options.ball, "steps": plan.steps},
+                row.train, row.rates, plan.seeds, label=label, resume=cells, **shared
             )
         except SweepInterrupted as stop:
             status, results[label] = 130, stop.result
@@ -226,12 +210,9 @@ def _write(
     plot_sweep(results, metric, mode=mode, title=name).save(str(folder / "sweep.png"), ppi=200)
     title = f"mu2-sweep: {name}"
     write_report(results, metric, folder / "report.html", mode=mode, title=title, initial=initial)
-    failed = sum(int(result.failed().sum()) for result in results.values())
-    diverged = sum(int(result.diverged().sum()) for result in results.values()) - failed
-    total = sum(int(result.finished.sum()) for result in results.values())
     _print(
         f"{text_table(summarize(results, metric, mode, initial))}\n"
-        f"{total} cells, {diverged} diverged, {failed} failed. In {folder}:\n"
+        f"{counts(results)}. In {folder}:\n"
         "report.html (open it in a browser), sweep.png, results.npz, results.csv"
     )
 
