@@ -11,8 +11,7 @@ from mu2_optax.sweep._files import written_whole
 from mu2_optax.sweep._metrics import Mode, metric_mode, number_text, rate_text, spaced
 from mu2_optax.sweep._result import Results, SweepResult, by_label
 from mu2_optax.sweep._styles import COLORS, styles
-from mu2_optax.sweep._summary import Row, summarize
-from mu2_optax.sweep._table import verdict
+from mu2_optax.sweep._summary import Row, summarize, verdict
 
 
 def write_report(
@@ -141,7 +140,7 @@ def _facts(results: Mapping[str, SweepResult]) -> dict[str, str]:
         texts = [
             ", ".join(f"{key} {value}" for key, value in own.items() if value is not None)
             if isinstance(own, Mapping)
-            else own
+            else own[: 10 if name == "date" else None]
             for own in known
         ]
         facts[name] = "; ".join(dict.fromkeys(filter(None, texts)))

@@ -3,8 +3,7 @@
 import numpy as np
 
 from mu2_optax.sweep import SweepResult
-from mu2_optax.sweep._summary import summarize
-from mu2_optax.sweep._table import text_table, verdict
+from mu2_optax.sweep._summary import summarize, text_table, verdict
 
 
 def result(label, values, metric="accuracy", seeds=2, **info):

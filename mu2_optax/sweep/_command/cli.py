@@ -32,8 +32,7 @@ from mu2_optax.sweep._engine import Strategy, in_a_line
 from mu2_optax.sweep._grid import make_grid
 from mu2_optax.sweep._metrics import Mode, metric_mode
 from mu2_optax.sweep._page import counts
-from mu2_optax.sweep._summary import summarize
-from mu2_optax.sweep._table import text_table
+from mu2_optax.sweep._summary import summarize, text_table
 
 HELP = """\
 Trains with each optimizer at each learning rate and seed, every sweep compiled once, and shows what
