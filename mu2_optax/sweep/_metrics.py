@@ -22,14 +22,9 @@ _PREFIX = re.compile(r"^(train|training|test|val|valid|validation|eval|dev|initi
 def metric_mode(metric: str, mode: Mode | None = None) -> Mode:
     """Whether a metric is better low or high: ``mode`` ("min" or "max"), or what its name says.
 
-    A few plain names say so: ``loss``, ``error``, ``error_rate`` and ``perplexity`` are better low,
-    ``accuracy`` and ``acc`` high. They may have a prefix for a part of the data or a time, as in
-    ``test_loss`` or ``val/acc``, and the suffix ``_curve``. Any other name needs ``mode``, because
-    words can mislead: ``neg_log_loss`` is better high.
-
-    Examples:
-      >>> metric_mode("test_accuracy"), metric_mode("neg_log_loss", "max")
-      ('max', 'max')
+    A few plain names say so, such as ``loss``, perhaps with a prefix as in ``test_loss`` or
+    ``val/acc``. Any other needs ``mode``, because words can mislead: ``neg_log_loss`` is better
+    high.
     """
     if mode not in ("min", "max", None):
         raise ValueError(f"`mode` must be 'min', 'max' or None, got {mode!r}.")

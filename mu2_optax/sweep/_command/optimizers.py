@@ -27,13 +27,10 @@ class Setting(NamedTuple):
 
 
 class Contender(NamedTuple):
-    """An optimizer of the command.
+    """An optimizer of the command, and the rate that was published as its default, if any.
 
-    Attributes:
-      summary: What it is, in a line.
-      python: The call that makes it, of ``learning_rate`` and the names of a `Setting`: what runs,
-        and what a report shows.
-      untouched: The rate that was published as its default; None if there is none.
+    ``python`` is the call that makes it, of ``learning_rate`` and the names of a `Setting`: what
+    runs, and what a report shows.
     """
 
     summary: str
@@ -50,12 +47,7 @@ class Contender(NamedTuple):
         return self.python.startswith("optax.") and "schedule_free" not in self.python
 
     def line(self, radius: float | None, steps: int | None) -> str:
-        """The call, of ``learning_rate`` alone; ``radius`` is that of the ball for the params.
-
-        Examples:
-          >>> OPTIMIZERS["mu2_auto"].line(None, None), OPTIMIZERS["sgd"].line(None, 9)
-          ('mu2_optax.mu2_auto()', 'optax.sgd(learning_rate)')
-        """
+        """The call, of ``learning_rate`` alone; ``radius`` is that of the ball for the params."""
         ball = "" if radius is None else f"mu2_optax.onto_l2_ball({radius!r})"
         given = rf"\1projection={ball}" if ball else ""
         line = re.sub(r"(, )?projection=projection", given, self.python)

@@ -12,8 +12,6 @@ from functools import partial
 from math import inf, isclose
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mu2_optax import fixed_momentum, linear_momentum, onto_l2_ball
@@ -60,23 +58,20 @@ def make_plan(options: argparse.Namespace) -> Plan:
         raise UsageError(f"--ball must be positive and finite, got {options.ball:g}.")
     rates = parse_rates(options.lrs or (RATES if options.ball is None else BALL_RATES))
     seeds = parse_seeds(options.seeds)
-    try:
-        make_grid(rates, seeds)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    choose("optimizer", options.optimizers or "all", OPTIMIZERS, GROUPS)
     if options.function:
         name, steps = re.sub(r"[^\w.-]+", "-", options.function), options.steps
         train, takes = import_train(options.function)
     else:
         (name,) = choose("task", options.task or "digits", TASKS)
         choose("metric", options.metric or METRICS[0], METRICS)
-        choose("optimizer", options.optimizers or "all", OPTIMIZERS, GROUPS)
         steps, takes = options.steps or TASKS[name].steps, ["optimizer", "key", "steps"]
-        try:
-            data = TASKS[name].load(options.data)
-        except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
-            raise UsageError(str(error)) from error
-        train = make_train(TASKS[name], jax.tree.map(jnp.asarray, data))
+    try:
+        make_grid(rates, seeds)
+        if not options.function:
+            train = make_train(TASKS[name], TASKS[name].load(options.data))
+    except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
+        raise UsageError(str(error)) from error
     if options.halving and steps is None:
         raise UsageError("--halving needs the --steps of a whole run.")
     if steps is not None and "steps" not in takes:

@@ -18,15 +18,7 @@ CURVE_POINTS, CURVE_IMAGES = 20, 500  # at most; a few per cent of the time of a
 
 
 class Task(NamedTuple):
-    """What is trained, on what, for how long.
-
-    Attributes:
-      summary: One line for ``--list``.
-      load: Reads the data; its argument is the value of ``--data``.
-      hidden: Whether the classifier has a hidden layer.
-      steps: Steps of training.
-      batch_size: Images a step.
-    """
+    """What is trained, on the data that ``load`` finds in the folder of ``--data``."""
 
     summary: str
     load: Callable[[str | Path | None], Data]
@@ -114,16 +106,14 @@ def make_train(task: Task, data: Data) -> Callable[..., dict[str, Any]]:
 
 
 def init(key: Any, inputs: int, hidden: bool) -> Any:
-    """Weights and biases: at 0 for logistic regression, random below a hidden layer."""
+    """Weights and biases: at 0 for logistic regression, random with a hidden layer."""
+    last = {"w": jnp.zeros((HIDDEN if hidden else inputs, 10)), "b": jnp.zeros(10)}
     if not hidden:
-        return {"w": jnp.zeros((inputs, 10)), "b": jnp.zeros(10)}
-    first, second = jax.random.split(key)
-    return {
-        "w1": jax.random.normal(first, (inputs, HIDDEN)) * jnp.sqrt(2 / inputs),
-        "b1": jnp.zeros(HIDDEN),
-        "w": jax.random.normal(second, (HIDDEN, 10)) * jnp.sqrt(1 / HIDDEN),
-        "b": jnp.zeros(10),
-    }
+        return last
+    keys = jax.random.split(key)
+    first = jax.random.normal(keys[0], (inputs, HIDDEN)) * jnp.sqrt(2 / inputs)
+    last["w"] = jax.random.normal(keys[1], (HIDDEN, 10)) * jnp.sqrt(1 / HIDDEN)
+    return last | {"w1": first, "b1": jnp.zeros(HIDDEN)}
 
 
 def apply(params: Any, images: Any) -> Any:
