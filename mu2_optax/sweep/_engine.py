@@ -209,9 +209,7 @@ def _calls(done: npt.NDArray[np.bool_], size: Size, parts: Size) -> list[tuple[B
 
 
 def _check_options(
-    strategy: str,
-    chunk_size: int | None,
-    devices: Sequence[jax.Device] | None,
+    strategy: str, chunk_size: int | None, devices: Sequence[jax.Device] | None
 ) -> list[jax.Device] | None:
     """Requires options that exist and go together; returns the devices as a list."""
     if strategy not in get_args(Strategy):
