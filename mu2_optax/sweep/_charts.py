@@ -126,10 +126,8 @@ def plot_curves(
     labelled = _labelled(results)
     (_, first), *others = labelled.items()
     if learning_rate is None and (others or not first.axes):
-        rate = next((r.learning_rates[0] for r in labelled.values() if r.axes), 0.1)
         raise ValueError(
-            "`learning_rate` must be given to compare several results, for example "
-            f"learning_rate={rate:g}."
+            "`learning_rate` must be given to compare several results, such as learning_rate=0.1."
         )
     if learning_rate is None:
         lines = {

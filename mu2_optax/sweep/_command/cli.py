@@ -99,10 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--better", choices=tuple(MODES), help="which is, if the metric's name does not say so")
     add("--steps", type=_count, help="steps of training (default: the task's)")
     add(
-        "--ball",
-        type=float,
-        metavar="RADIUS",
-        help="keep the params in an L2 ball: the paper's setting",
+        "--ball", type=float, help="keep the params in an L2 ball of this radius, as the paper does"
     )
     add("--halving", action="store_true", help="run only the best rates to the end")
     add("--strategy", choices=get_args(Strategy), default="vmap", help="how the cells run")

@@ -60,61 +60,34 @@ class Contender(NamedTuple):
 
 # The step of each is the learning rate itself, never multiplied by α, so that the rates of
 # different optimizers can be compared; Prodigy multiplies the rate that it finds by it.
-OPTIMIZERS: dict[str, Contender] = {
-    "mu2_auto": Contender(
-        "nothing to choose: no learning rate, no schedule, no momenta",
-        "mu2_optax.mu2_auto(projection=projection)",
-    ),
-    "mu2_auto_spectral": Contender(
-        "the same with orthogonal steps along matrices, spectral=True",
-        "mu2_optax.mu2_auto(spectral=True)",
-    ),
-    "adamw_cosine": Contender(
-        "AdamW with a warm-up over 5 % of the steps and cosine decay to 0",
+OPTIMIZERS = {name: Contender(*entry) for name, entry in {
+    "mu2_auto": ("nothing to choose: no learning rate, no schedule, no momenta",
+        "mu2_optax.mu2_auto(projection=projection)"),
+    "mu2_auto_spectral": ("the same with orthogonal steps along matrices, spectral=True",
+        "mu2_optax.mu2_auto(spectral=True)"),
+    "adamw_cosine": ("AdamW with a warm-up over 5 % of the steps and cosine decay to 0",
         "optax.adamw(lambda count: learning_rate * "
-        "optax.warmup_cosine_decay_schedule(0.0, 1.0, warmup, steps)(count + 1))",
-        untouched=1e-3,
-    ),
-    "schedule_free_adamw": Contender(
-        "schedule-free AdamW with a warm-up over 5 % of the steps, evaluated at its average",
-        "optax.contrib.schedule_free_adamw(learning_rate, warmup_steps=warmup)",
-        untouched=2.5e-3,
-    ),
-    "prodigy": Contender(
-        "Prodigy: finds a rate, which is multiplied by that of the table",
-        "optax.contrib.prodigy(learning_rate)",
-        untouched=1.0,
-    ),
-    "muon": Contender(
-        "Muon: orthogonal steps for matrices, Adam for the rest",
-        "optax.contrib.muon(learning_rate)",
-        untouched=0.02,
-    ),
-    "mu2_sgd": Contender(
-        "μ²-SGD: corrected momentum and query averaging (2 gradients a step)",
-        "mu2_optax.mu2_sgd(learning_rate, momentum, projection=projection)",
-    ),
-    "mu2_extra_sgd": Contender(
-        "μ²-ExtraSGD: the accelerated form (3 gradients a step)",
+        "optax.warmup_cosine_decay_schedule(0.0, 1.0, warmup, steps)(count + 1))", 1e-3),
+    "schedule_free_adamw": ("schedule-free AdamW with such a warm-up, evaluated at its average",
+        "optax.contrib.schedule_free_adamw(learning_rate, warmup_steps=warmup)", 2.5e-3),
+    "prodigy": ("Prodigy: finds a rate, which is multiplied by that of the table",
+        "optax.contrib.prodigy(learning_rate)", 1.0),
+    "muon": ("Muon: orthogonal steps for matrices, Adam for the rest",
+        "optax.contrib.muon(learning_rate)", 0.02),
+    "mu2_sgd": ("μ²-SGD: corrected momentum and query averaging (2 gradients a step)",
+        "mu2_optax.mu2_sgd(learning_rate, momentum, projection=projection)"),
+    "mu2_extra_sgd": ("μ²-ExtraSGD: the accelerated form (3 gradients a step)",
         "mu2_optax.mu2_extra_sgd(learning_rate, momentum, projection=projection, "
-        "weighted_steps=False)",
-    ),
-    "storm": Contender(
-        "STORM: corrected momentum alone (2 gradients a step)",
-        "mu2_optax.storm(learning_rate, momentum.beta, projection=projection)",
-    ),
-    "anytime_sgd": Contender(
-        "Anytime-SGD: query averaging alone",
-        "mu2_optax.anytime_sgd(learning_rate, momentum, projection=projection)",
-    ),
-    "sgd": Contender("SGD", "optax.sgd(learning_rate)"),
-    "momentum": Contender(
-        "SGD with momentum 0.9, dampening 0.9",
-        "optax.chain(optax.ema(0.9, debias=False), optax.sgd(learning_rate))",
-    ),
-    "adam": Contender("Adam", "optax.adam(learning_rate)", untouched=1e-3),
-}
-
+        "weighted_steps=False)"),
+    "storm": ("STORM: corrected momentum alone (2 gradients a step)",
+        "mu2_optax.storm(learning_rate, momentum.beta, projection=projection)"),
+    "anytime_sgd": ("Anytime-SGD: query averaging alone",
+        "mu2_optax.anytime_sgd(learning_rate, momentum, projection=projection)"),
+    "sgd": ("SGD", "optax.sgd(learning_rate)"),
+    "momentum": ("SGD with momentum 0.9, dampening 0.9",
+        "optax.chain(optax.ema(0.9, debias=False), optax.sgd(learning_rate))"),
+    "adam": ("Adam", "optax.adam(learning_rate)", 1e-3),
+}.items()}  # fmt: skip
 PAPER = ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum", "adam")
 # Names for several at once.
 GROUPS = {
