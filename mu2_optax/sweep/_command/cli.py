@@ -98,9 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         add(f"--{name}", metavar=name.upper(), help=text, default="3" if name == "seeds" else None)
     add("--better", choices=tuple(MODES), help="which is, if the metric's name does not say so")
     add("--steps", type=_count, help="steps of training (default: the task's)")
-    add(
-        "--ball", type=float, help="keep the params in an L2 ball of this radius, as the paper does"
-    )
+    add("--ball", type=float, help="keep the params in an L2 ball of this radius (the paper's)")
     add("--halving", action="store_true", help="run only the best rates to the end")
     add("--strategy", choices=get_args(Strategy), default="vmap", help="how the cells run")
     add("--chunk-size", type=_count, help="cells side by side, to bound memory")

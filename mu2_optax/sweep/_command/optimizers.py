@@ -60,7 +60,7 @@ class Contender(NamedTuple):
 
 # The step of each is the learning rate itself, never multiplied by α, so that the rates of
 # different optimizers can be compared; Prodigy multiplies the rate that it finds by it.
-OPTIMIZERS = {name: Contender(*entry) for name, entry in {
+_CALLS: dict[str, tuple[Any, ...]] = {
     "mu2_auto": ("nothing to choose: no learning rate, no schedule, no momenta",
         "mu2_optax.mu2_auto(projection=projection)"),
     "mu2_auto_spectral": ("the same with orthogonal steps along matrices, spectral=True",
@@ -87,7 +87,8 @@ OPTIMIZERS = {name: Contender(*entry) for name, entry in {
     "momentum": ("SGD with momentum 0.9, dampening 0.9",
         "optax.chain(optax.ema(0.9, debias=False), optax.sgd(learning_rate))"),
     "adam": ("Adam", "optax.adam(learning_rate)", 1e-3),
-}.items()}  # fmt: skip
+}  # fmt: skip
+OPTIMIZERS = {name: Contender(*entry) for name, entry in _CALLS.items()}
 PAPER = ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum", "adam")
 # Names for several at once.
 GROUPS = {
