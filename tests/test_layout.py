@@ -49,10 +49,10 @@ PUBLIC = {
     "mu2_optax.nnx": "eval_model recalibrate value_and_grad",
     "mu2_optax.linen": "TrainState eval_state recalibrate",
     "mu2_optax.sweep": """
-        Data ExecutorError LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted
+        Data LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted
         SweepResult halving load_digits load_mnist load_results lr_sensitivity merge plateau_width
         plot_curves plot_sweep save_results stability_range sweep
-        write_comparison write_report
+        write_csv write_report
     """,
 }
 

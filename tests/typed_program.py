@@ -84,5 +84,5 @@ sweep(train, [0.1], seeds=3, strategy="vmpa")  # error: reportArgumentType
 sweep(train, 0.1, seeds=3)  # error: reportArgumentType
 result.select(learning_rate=0.1)
 print(result.accuracy)  # error: reportAttributeAccessIssue
-plot_sweep({"mine": result, "other": result}, "loss", "sweep.png")
-plot_sweep([0.1, 1.0], "loss", "sweep.png")  # error: reportArgumentType
+plot_sweep({"mine": result, "other": result}, "loss").save("sweep.png")
+plot_sweep([0.1, 1.0], "loss")  # error: reportArgumentType

@@ -1,7 +1,6 @@
 """Data to sweep on: scikit-learn's digits, and MNIST or its like from IDX files."""
 
 import gzip
-import math
 import os
 import zlib
 from pathlib import Path
@@ -11,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 DATA_VARIABLE = "MU2_OPTAX_DATA"
-_IDX_TYPES = {8: ">u1", 9: ">i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}  # the third byte
 
 
 class Data(NamedTuple):
@@ -63,16 +61,12 @@ def load_digits(*, standardize: bool = True) -> Data:
 
 
 def load_mnist(folder: str | Path | None = None, *, standardize: bool = True) -> Data:
-    """MNIST, or anything in its format, such as Fashion-MNIST.
+    """MNIST, or anything in its format, such as Fashion-MNIST, in the order of the files.
 
     Args:
       folder: Where the four IDX files are (or in its subfolder ``mnist``), with or without
         ``.gz``; the environment variable ``MU2_OPTAX_DATA`` if None.
-      standardize: Whether to subtract the mean of all training pixels and divide by their
-        deviation (one number each, not one per pixel); if False, pixels lie in [0, 1].
-
-    Returns:
-      The data, in the order of the files.
+      standardize: As for `load_digits`.
 
     Raises:
       FileNotFoundError: If there is no folder, or a file is missing.
@@ -81,77 +75,47 @@ def load_mnist(folder: str | Path | None = None, *, standardize: bool = True) ->
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
         raise FileNotFoundError(
-            f"MNIST must be on disk: pass its folder (on the command line, --data), or set "
-            f"{DATA_VARIABLE}; it holds train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, "
-            "t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz."
+            f"MNIST must be on disk: pass the folder of its four IDX files, such as "
+            f"train-images-idx3-ubyte.gz (on the command line, --data), or set {DATA_VARIABLE}."
         )
-    train_x, train_y = _images_and_labels(Path(folder), "train")
-    test_x, test_y = _images_and_labels(Path(folder), "t10k")
-    if train_x.shape[1:] != test_x.shape[1:]:
-        raise ValueError(
-            f"{folder}: training and test images must have one size, got {train_x.shape[1:]} and "
-            f"{test_x.shape[1:]}."
-        )
+    parts = []
+    for part in ("train", "t10k"):
+        images, x = _read_idx(Path(folder), f"{part}-images-idx3-ubyte")
+        labels, y = _read_idx(Path(folder), f"{part}-labels-idx1-ubyte")
+        if x.ndim != 3 or not x.size:
+            raise ValueError(f"{images}: expected (count, height, width), got {list(x.shape)}.")
+        if y.shape != (len(x),) or y.max() > 9:
+            found = f"{list(y.shape)} up to {y.max()}"
+            raise ValueError(f"{labels}: expected {len(x)} labels from 0 to 9, got {found}.")
+        parts += [x, y.astype(np.int32)]
+    train_x, train_y, test_x, test_y = parts
     shift, scale = 0.0, 255.0
     if standardize:
         shift, scale = train_x.mean(dtype=np.float64), max(train_x.std(dtype=np.float64), 1e-6)
-    return Data(_scaled(train_x, shift, scale), train_y, _scaled(test_x, shift, scale), test_y)
-
-
-def _scaled(images: npt.NDArray[Any], shift: float, scale: float) -> npt.NDArray[np.float32]:
-    """Shifted and divided, in float32 and in place: float64 would take 400 MB for MNIST."""
-    out = images.astype(np.float32)
-    out -= np.float32(shift)
-    out /= np.float32(scale)
-    return out
-
-
-def _images_and_labels(folder: Path, part: str) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-    """A pair of IDX files, checked against each other."""
-    images = _find(folder, f"{part}-images-idx3-ubyte")
-    labels = _find(folder, f"{part}-labels-idx1-ubyte")
-    x, y = _read_idx(images), _read_idx(labels)
-    if x.ndim != 3 or x.dtype != np.uint8 or not len(x):
-        raise ValueError(
-            f"{images}: expected bytes (count, height, width), got {x.dtype}{list(x.shape)}."
-        )
-    if y.ndim != 1 or y.dtype != np.uint8 or len(y) != len(x):
-        raise ValueError(
-            f"{labels}: expected {len(x)} bytes, one label per image, got {y.dtype}{list(y.shape)}."
-        )
-    if y.max() > 9:
-        raise ValueError(f"{labels}: expected labels from 0 to 9, got {y.max()}; it is corrupt.")
-    return x, y.astype(np.int32)
-
-
-def _read_idx(path: Path) -> npt.NDArray[Any]:
-    """Reads an array from an IDX file, plain or gzipped."""
-    content = path.read_bytes()
-    try:
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"{path}: expected a complete IDX file, compressed with gzip; it is truncated, corrupt "
-            f"or something else ({error})."
-        ) from error
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES:
-        raise ValueError(f"{path} is not an IDX file: it starts with {content[:4]!r}.")
-    start, dtype = 4 + 4 * content[3], np.dtype(_IDX_TYPES[content[2]])
-    shape = [int.from_bytes(content[i : i + 4], "big") for i in range(4, start, 4)]
-    announced, found = start + dtype.itemsize * math.prod(shape), len(content)
-    if announced != found or not shape:
-        raise ValueError(
-            f"{path} is cut off or corrupt: {announced} bytes announced, {found} found."
-        )
-    return np.frombuffer(content, dtype, offset=start).reshape(shape)
-
-
-def _find(folder: Path, name: str) -> Path:
-    for file in (f"{name}.gz", name, f"mnist/{name}.gz", f"mnist/{name}"):
-        if (folder / file).is_file():
-            return folder / file
-    raise FileNotFoundError(
-        f"no {name}.gz in {folder} or {folder / 'mnist'}; the folder that was passed (on the "
-        f"command line, --data; else {DATA_VARIABLE}) must hold the four IDX files."
+    train_x, test_x = (
+        (x.astype(np.float32) - np.float32(shift)) / np.float32(scale) for x in (train_x, test_x)
     )
+    return Data(train_x, train_y, test_x, test_y)
+
+
+def _read_idx(folder: Path, name: str) -> tuple[Path, npt.NDArray[Any]]:
+    """Finds a file of bytes in the format IDX, plain or gzipped, and reads its array."""
+    files = [place / file for place in (folder, folder / "mnist") for file in (f"{name}.gz", name)]
+    path = next((file for file in files if file.is_file()), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"no {name}.gz in {folder} or {folder / 'mnist'}; the folder that was passed (on the "
+            f"command line, --data; else {DATA_VARIABLE}) must hold the four IDX files."
+        )
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        if content[:3] != b"\0\0\x08":  # the type of bytes; the number of axes and their lengths
+            raise ValueError(f"it starts with {content[:3]!r}")
+        shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
+        return path, np.frombuffer(content, np.uint8, offset=4 + shape.nbytes).reshape(shape)
+    except (EOFError, IndexError, gzip.BadGzipFile, zlib.error, ValueError) as error:
+        raise ValueError(
+            f"{path}: expected a complete IDX file of bytes; it is cut off, corrupt or something "
+            f"else ({error})."
+        ) from error

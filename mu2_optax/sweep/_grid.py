@@ -1,4 +1,7 @@
-"""The grid of a sweep: its named axes, its seeds, and the arguments of each cell."""
+"""The grid of a sweep: its named axes, its seeds, and the arguments of each cell.
+
+A *cell* is a point (a combination of the axes' values) and a seed, always in this order.
+"""
 
 import itertools
 import operator
@@ -18,7 +21,7 @@ RESERVED = ("key", SEED, "optimizer", "error")
 Rates: TypeAlias = Sequence[float | np.number[Any]] | npt.NDArray[Any] | jax.Array
 """A list or an array of numbers."""
 
-Cell = tuple[int, int]  # indices of a point (a combination of the axes' values) and of a seed
+Indices: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,17 +45,17 @@ class Grid:
 
     @cached_property
     def points(self) -> npt.NDArray[np.float64]:
-        """Every combination of the axes' values, one per row, the last axis fastest.
-
-        Without axes there is one combination, which is empty.
-        """
+        """Every combination of the axes' values, one per row; without axes an empty one."""
         return np.asarray(list(itertools.product(*self.axes.values())), dtype=np.float64)
 
-    @property
-    def cells(self) -> dict[Cell, tuple[tuple[float, ...], int]]:
-        """The values and the seed of each cell."""
-        points, seeds = enumerate(self.points.tolist()), list(enumerate(self.seeds.tolist()))
-        return {(i, j): (tuple(point), seed) for i, point in points for j, seed in seeds}
+    def places(self, points: npt.NDArray[Any], seeds: npt.NDArray[Any]) -> tuple[Indices, Indices]:
+        """Where points and seeds are in this grid, -1 where they are not."""
+        of_points = {tuple(point): i for i, point in enumerate(self.points.tolist())}
+        of_seeds = {seed: i for i, seed in enumerate(self.seeds.tolist())}
+        return (
+            np.asarray([of_points.get(tuple(point), -1) for point in points.tolist()], np.int64),
+            np.asarray([of_seeds.get(seed, -1) for seed in seeds.tolist()], np.int64),
+        )
 
     def describe(self, point: int, seed: int) -> str:
         """The cell in words: ``learning_rate=0.1, seed=0``."""
@@ -61,12 +64,7 @@ class Grid:
 
 
 def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
-    """Reads the grid from the arguments of `sweep`, and refuses what cannot be one.
-
-    Examples:
-      >>> make_grid({"learning_rate": [0.1, 1.0], "beta": [0.5]}, 3).shape
-      (2, 1, 3)
-    """
+    """Reads the grid from the arguments of `sweep`, and refuses what cannot be one."""
     by_name = isinstance(learning_rates, Mapping)
     named = dict(learning_rates) if by_name else {LEARNING_RATE: learning_rates}
     for name in named:
@@ -80,26 +78,19 @@ def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
 
 
 def _read_axis(name: str, values: Any) -> npt.NDArray[np.float64]:
-    """The values of one axis as float64, checked; float32 numbers become what they print as.
-
-    So the 0.1 of ``jnp.logspace`` is the 0.1 of a list, and `merge` finds them equal.
-    """
+    """The values of one axis as float64; the float32 number 0.1 becomes that of a list."""
     label = "`learning_rates`" if name == LEARNING_RATE else f"axis `{name}`"
     try:
         array = np.atleast_1d(np.asarray(values))
         if array.dtype.kind in "cbUS":
             raise TypeError("complex numbers, booleans or text")
-        if array.dtype == np.float32:
-            array = array.astype(str)
-        array = array.astype(np.float64)
+        array = (array.astype(str) if array.dtype == np.float32 else array).astype(np.float64)
     except (TypeError, ValueError):
         raise TypeError(
             f"{label} must be numbers, got {values!r}; pass a list such as [0.01, 0.1, 1.0]."
         ) from None
-    if array.ndim != 1 or not array.size:
-        raise ValueError(f"{label} must be a list of at least one number, got {values!r}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{label} must be finite, got {values!r}.")
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
+        raise ValueError(f"{label} must be a list of finite numbers, got {values!r}.")
     if name == LEARNING_RATE and (array < 0).any():
         raise ValueError(f"{label} must not be negative, got {array.min():g}.")
     _check_distinct(label, array)
@@ -111,16 +102,13 @@ def _read_seeds(seeds: Any) -> npt.NDArray[np.int64]:
     try:
         if np.asarray(seeds).dtype == bool:
             raise TypeError("operator.index would take them for 0 and 1")
-        if np.ndim(seeds) == 0:
-            count = operator.index(seeds)
-            if count < 1:
-                raise ValueError(f"`seeds` must be at least 1, got {count}; {remedy}.")
-            return np.arange(count)
-        values = [operator.index(seed) for seed in seeds]
+        values = [operator.index(seed) for seed in np.atleast_1d(seeds)]
     except TypeError:
         raise TypeError(f"`seeds` must be integers, got {seeds!r}; {remedy}.") from None
+    if np.ndim(seeds) == 0:
+        values = list(range(values[0]))
     if not values or min(values) < 0 or max(values) >= 2**32:
-        raise ValueError(f"`seeds` must lie in [0, 2**32), got {seeds!r}; {remedy}.")
+        raise ValueError(f"`seeds` must be some numbers in [0, 2**32), got {seeds!r}; {remedy}.")
     array = np.asarray(values, dtype=np.int64)
     _check_distinct("`seeds`", array)
     return array

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +13,7 @@ import numpy as np
 import optax
 import pytest
 
-from mu2_optax.sweep import _engine
-from mu2_optax.sweep._run import programs, threads
+from mu2_optax.sweep import _program
 
 COMPILES: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(
@@ -26,21 +24,9 @@ jax.monitoring.register_event_duration_secs_listener(
 
 
 @pytest.fixture
-def use_clock(monkeypatch):
-    """Gives sweeps another clock to keep their deadlines by."""
-
-    def use(monotonic):
-        for module in (_engine, threads):
-            names = vars(time) | {"monotonic": monotonic}
-            monkeypatch.setattr(module, "time", SimpleNamespace(**names))
-
-    return use
-
-
-@pytest.fixture
 def compiles():
     """The compilations since the test began; none of those before it is remembered."""
-    programs._COMPILED.clear()
+    _program._COMPILED.clear()
     COMPILES.clear()
     return COMPILES
 

@@ -1,242 +1,214 @@
 """The command ``mu2-sweep``: how much does the learning rate matter, on this task?"""
 
 import argparse
+import importlib.util
+import io
 import os
 import shlex
 import sys
-import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 
+import mu2_optax
 from mu2_optax.sweep import (
-    ExecutorError,
+    SweepInterrupted,
     SweepResult,
     halving,
-    load_results,
     plot_sweep,
     save_results,
-    sweep,
-    write_comparison,
+    write_csv,
     write_report,
 )
-from mu2_optax.sweep._analysis.metrics import shared_metrics
-from mu2_optax.sweep._analysis.text import text_table
-from mu2_optax.sweep._command.names import UsageError, open_executor
-from mu2_optax.sweep._command.options import build_parser, listing, with_signs
-from mu2_optax.sweep._command.plan import MODES, Plan, Row, choose_metric, make_plan
-from mu2_optax.sweep._command.tasks import INITIAL, TASKS
+from mu2_optax.sweep import sweep as plain_sweep
+from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS
+from mu2_optax.sweep._command.plan import Row, UsageError, choose, make_plan
+from mu2_optax.sweep._command.tasks import INITIAL, METRICS, TASKS
+from mu2_optax.sweep._engine import Strategy, in_a_line
 from mu2_optax.sweep._grid import make_grid
-from mu2_optax.sweep._results.cells import in_a_line
-from mu2_optax.sweep._results.journal import JournalError
+from mu2_optax.sweep._metrics import Mode, metric_mode
+from mu2_optax.sweep._page import counts
+from mu2_optax.sweep._summary import summarize, text_table
 
-# The options that --compare heeds.
-_COMPARED = {"compare", "metric", "better", "tolerance", "out", "quiet", "command"}
+HELP = """\
+Trains with each optimizer at each learning rate and seed, every sweep compiled once, and shows what
+you get when you choose nothing (mu2_auto), beside others as they come and tuned. Without arguments:
+logistic regression on scikit-learn's digits, five optimizers, eight rates, three seeds. Writes
+results.npz, results.csv, sweep.png and report.html into the run folder, and prints a table.
+"""
+EXAMPLES = """\
+examples:
+  mu2-sweep
+  mu2-sweep --optimizers mu2_auto,muon,adam --lrs 1e-3:1:log7 --seeds 10
+  mu2-sweep --halving --lrs 1e-4:10:log16                  # only the best rates to the end
+  mu2-sweep --ball 3                                       # the paper's optimizers and setting
+  mu2-sweep --lrs 0.01,0.1,1 --out run                     # Ctrl-C, and then:
+  mu2-sweep --lrs 0.01,0.1,0.3,1 --out run --resume        # runs what is missing
+  mu2-sweep my_module:train_fn                             # a task of your own: a function of
+                                   # (optimizer, key) or (learning_rate, key), perhaps also `steps`
+  mu2-sweep my_module:train_fn --strategy python           # not traced: an ordinary function
+
+exit status: 0 done, 1 a run failed, 2 bad options, 130 interrupted (finished cells are kept).
+"""
+MODES: dict[str | None, Mode] = {"high": "max", "low": "min"}  # by the value of --better
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Args:
-      argv: The arguments; those of the process if None.
-
-    Returns:
-      The exit status.
-    """
-    parser = build_parser()
+    """Runs the command with the arguments, those of the process if None; returns the status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for a terminal without μ
     arguments = sys.argv[1:] if argv is None else argv
-    options = parser.parse_args(with_signs(arguments))
+    options = _parser().parse_args(arguments)
     options.command = shlex.join(["mu2-sweep", *arguments])
-    if options.list:
-        _print(listing())
-        return 0
     try:
-        if options.compare:
-            _print(_compare(options, parser.parse_args([])))
+        if options.list:
+            _print(_listing())
             return 0
-        plan = make_plan(options)
-        with open_executor(options) as executor:
-            return _run(plan, options, executor)
-    except (UsageError, JournalError) as error:
+        return _run(options)
+    except UsageError as error:
         print(f"mu2-sweep: {error}", file=sys.stderr)
         return 2
-    except OSError as error:  # writing a file of the run failed: the disk is full, say
-        print(
-            f"mu2-sweep: {error}; finished cells are kept in the journal: make room, and "
-            "continue with the same options and --resume",
-            file=sys.stderr,
-        )
+    except OSError as error:  # writing failed: the disk is full, say
+        print(f"mu2-sweep: {error}; make room, and continue with --resume", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("mu2-sweep: interrupted before a cell had finished", file=sys.stderr)
-        return 130
 
 
-def _run(plan: Plan, options: argparse.Namespace, executor: Executor | None) -> int:
-    """Sweeps each optimizer, then writes and prints what there is."""
-    start = time.perf_counter()
-    status, stopped = 0, ""
-    results: dict[str, SweepResult] = {}
+def _parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        "mu2-sweep", None, HELP, EXAMPLES, formatter_class=layout, allow_abbrev=False
+    )
+    texts = {
+        "task": "a built-in task (default: digits; see --list)",
+        "data": "folder of MNIST's files (default: $MU2_OPTAX_DATA)",
+        "optimizers": "names with commas, or default, paper or all (see --list)",
+        "lrs": "learning rates: 1e-4:1e4:log9, 0.1:1:lin10 or 0.01,0.1,1; each optimizer also runs "
+        "at its published default, if it has one",
+        "seeds": "a number of seeds, or a list such as 0,7 (default: 3)",
+        "metric": "metric of table and picture (default: the first)",
+        "out": "run folder (default: a new mu2-sweep-TASK)",
+    }
+    add = parser.add_argument
+    add("function", nargs="?", metavar="MODULE:FUNCTION", help="a task of your own")
+    for name, text in texts.items():
+        add(f"--{name}", metavar=name.upper(), help=text, default="3" if name == "seeds" else None)
+    add("--better", choices=tuple(MODES), help="which is, if the metric's name does not say so")
+    add("--steps", type=_count, help="steps of training (default: the task's)")
+    add("--ball", type=float, help="keep the params in an L2 ball of this radius (the paper's)")
+    add("--halving", action="store_true", help="run only the best rates to the end")
+    add("--strategy", choices=get_args(Strategy), default="vmap", help="how the cells run")
+    add("--chunk-size", type=_count, help="cells side by side, to bound memory")
+    add("--resume", action="store_true", help="continue the run in --out, perhaps with more cells")
+    add("--quiet", action="store_true", help="print only results and errors")
+    add("--list", action="store_true", help="list tasks, optimizers and metrics")
+    add("--version", action="version", version=f"mu2-optax {mu2_optax.__version__}")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _listing() -> str:
+    """Tasks, optimizers and metrics, each with a line about it."""
+    tasks = {name: task.summary for name, task in TASKS.items()}
+    optimizers = {name: contender.summary for name, contender in OPTIMIZERS.items()}
+    groups = {name: ", ".join(members) for name, members in GROUPS.items()}
+    metrics = dict.fromkeys(METRICS, "")
+    headings = ("tasks", "optimizers", "groups of optimizers", "metrics of these tasks")
+    lines = []
+    for heading, entries in zip(headings, (tasks, optimizers, groups, metrics), strict=True):
+        lines += [f"{heading}:", *(f"  {k.ljust(21)}{v}".rstrip() for k, v in entries.items())]
+    return "\n".join(lines)
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Sweeps each optimizer, then writes and prints what there is; returns the status."""
+    if not all(map(importlib.util.find_spec, ("altair", "vl_convert"))):
+        raise UsageError("Altair and vl-convert are missing: `pip install 'mu2-optax[sweep]'`.")
+    plan = make_plan(options)
+    folder = _choose_folder(options, plan.name)
+    run: Callable[..., SweepResult] = plain_sweep
+    shared: dict[str, Any] = {"strategy": options.strategy, "chunk_size": options.chunk_size}
+    shared["progress"] = not options.quiet
+    shared["context"] = {"task": plan.name, "ball": options.ball, "steps": plan.steps}
+    status, results = 0, dict[str, SweepResult]()
     for label, row in plan.rows.items():
-        journal = plan.folder / "journal" / f"{label}.jsonl"
+        cells = folder / "cells" / label
+        if options.halving and row.rates:
+            assert plan.steps is not None  # `make_plan` has looked
+            mode = MODES.get(options.better)
+            run = partial(halving, budgets=plan.steps, metric=options.metric, mode=mode)
         try:
-            results[label] = _choose_sweep(row, plan, options)(
-                row.train,
-                row.rates,
-                plan.seeds.tolist(),
-                strategy=options.strategy,
-                chunk_size=options.chunk_size,
-                progress=not options.quiet,
-                resume=journal,
-                label=label,
-                context=plan.context,
-                executor=executor,
-                check=partial(choose_metric, options.metric, options.better),
+            results[label] = run(
+                row.train, row.rates, plan.seeds, label=label, resume=cells, **shared
             )
-        except (KeyboardInterrupt, ExecutorError) as stop:
-            status, stopped = 130, "interrupted"
-            if isinstance(stop, ExecutorError):
-                status, stopped = 1, f"{label}: the cluster was lost ({stop.__cause__!r})"
-            result = getattr(stop, "result", None)
-            if result is not None and result.finished.any():
-                results[label] = result
-            break
-        except (UsageError, JournalError):
-            raise
+        except SweepInterrupted as stop:
+            status, results[label] = 130, stop.result
         except Exception as error:  # in the task's own code; the other optimizers may still work
-            if isinstance(error, OSError) and error.filename == str(journal):
-                raise
+            if str(cells) in str(error):  # what --resume has found there, or a full disk
+                raise error if isinstance(error, OSError) else UsageError(str(error)) from error
             traceback.print_exc()
             print(f"mu2-sweep: {label} failed", file=sys.stderr)
-            results[label] = _all_failed(error, row, plan, label)
-            status = 1
-            continue
-        if not options.quiet:
-            print(f"{label} done, {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    for label, result in results.items():
-        result.info.update(plan.rows[label].info, command=options.command)
-    if any(result.metrics for result in results.values()):
-        _write(results, plan, options)
-    if stopped:
-        done = sum(int(result.finished.sum()) for result in results.values())
-        print(
-            f"mu2-sweep: {stopped}; {done} finished cells are kept in {plan.folder}; continue with "
-            f"the same options and --out {plan.folder} --resume",
-            file=sys.stderr,
-        )
+            status, results[label] = 1, _failed(row, plan.seeds, label, error)
+        results[label].info.update(row.info, command=options.command)
+        if status == 130:
+            break
+    if any(result.metrics and result.finished.any() for result in results.values()):
+        _write(results, plan.name, folder, options)
+    if status == 130:
+        where = f"--out {folder} --resume"
+        print(f"mu2-sweep: interrupted; go on with the same options and {where}", file=sys.stderr)
     return status
 
 
-def _choose_sweep(row: Row, plan: Plan, options: argparse.Namespace) -> Callable[..., SweepResult]:
-    """What runs a row: every rate to the end, or with --halving only the best."""
-    if not options.halving or not row.rates or plan.steps is None:
-        return sweep
-    mode = MODES.get(options.better)
-    return partial(halving, budgets=plan.steps, metric=options.metric, mode=mode)
+def _failed(row: Row, seeds: int | list[int], label: str, error: Exception) -> SweepResult:
+    """The result of a sweep that raised: every cell has failed, with that error."""
+    grid = make_grid(row.rates, seeds)
+    errors = dict.fromkeys(np.ndindex(grid.shape), in_a_line(error))
+    return SweepResult({}, grid.axes, grid.seeds, np.ones(grid.shape, bool), errors, label)
 
 
-def _all_failed(error: Exception, row: Row, plan: Plan, label: str) -> SweepResult:
-    """The result of a sweep that raised: what had not finished has failed, with that error."""
-    result = getattr(error, "result", None)
-    if not isinstance(result, SweepResult):  # nothing had run yet
-        grid = make_grid(row.rates, plan.seeds.tolist())
-        result = SweepResult({}, grid.axes, grid.seeds, np.zeros(grid.shape, bool))
-    cells = map(tuple, np.argwhere(~result.finished).tolist())
-    errors = result.errors | dict.fromkeys(cells, in_a_line(error))
-    return replace(result, label=label, finished=np.ones(result.shape, bool), errors=errors)
+def _choose_folder(options: argparse.Namespace, name: str) -> Path:
+    """The run folder: given, or the next free name; only --resume reuses an old one."""
+    names = [Path(f"mu2-sweep-{name}" + (f"-{i}" if i > 1 else "")) for i in range(1, 1000)]
+    free = next(i for i, folder in enumerate(names) if not folder.exists())
+    folder = Path(options.out or names[max(free - 1, 0) if options.resume else free])
+    if options.resume != (folder / "cells").exists():
+        found = "no run to resume" if options.resume else "a run already; continue it with --resume"
+        raise UsageError(f"{folder} holds {found}, or name another folder with --out.")
+    if any(place.exists() and not place.is_dir() for place in (folder, *folder.parents)):
+        raise UsageError(f"--out must name a folder, got {folder}, which is or lies in a file.")
+    return folder
 
 
-def _write(results: Mapping[str, SweepResult], plan: Plan, options: argparse.Namespace) -> None:
+def _write(
+    results: dict[str, SweepResult], name: str, folder: Path, options: argparse.Namespace
+) -> None:
     """Writes the files, prints the table."""
-    known = next(result.metrics for result in results.values() if result.metrics)
-    metric, mode = choose_metric(options.metric, options.better, known)
-    initial = INITIAL.get(metric) if plan.name in TASKS else None
-    save_results(results, plan.folder / "results.json")
-    save_results(results, plan.folder / "results.csv")
-    plot_sweep(results, metric, plan.folder / "sweep.png", mode=mode, title=plan.name)
-    write_report(
-        results,
-        metric,
-        plan.folder / "report.html",
-        mode=mode,
-        title=f"mu2-sweep: {plan.name}",
-        initial=initial,
-        tolerance=options.tolerance,
-    )
-    failed = sum(int(result.failed().sum()) for result in results.values())
-    diverged = sum(int(result.diverged().sum()) for result in results.values()) - failed
-    total = sum(int(result.finished.sum()) for result in results.values())
-    shares = [r.info["halving"]["share"] for r in results.values() if "halving" in r.info]
-    halved = f", by halving with {max(shares) * 100:.0f} % of the steps" if shares else ""
+    known = next(list(result.metrics) for result in results.values() if result.metrics)
+    (metric,) = choose("metric", options.metric or known[0], known)
+    try:
+        mode = metric_mode(metric, MODES.get(options.better))
+    except ValueError as error:
+        raise UsageError(f"{error} The cells are kept: add --out {folder} --resume.") from error
+    initial = INITIAL.get(metric) if name in TASKS else None
+    save_results(folder / "results.npz", results)
+    write_csv(folder / "results.csv", results)
+    plot_sweep(results, metric, mode=mode, title=name).save(str(folder / "sweep.png"), ppi=200)
+    title = f"mu2-sweep: {name}"
+    write_report(results, metric, folder / "report.html", mode=mode, title=title, initial=initial)
     _print(
-        f"{text_table(results, metric, mode, initial, options.tolerance)}\n"
-        f"{total} cells{halved}, {diverged} diverged{f', {failed} failed' if failed else ''}. "
-        f"In {plan.folder}:\n"
-        "report.html (open it in a browser), sweep.png, results.json, results.csv"
+        f"{text_table(summarize(results, metric, mode, initial))}\n"
+        f"{counts(results)}. In {folder}:\n"
+        "report.html (open it in a browser), sweep.png, results.npz, results.csv"
     )
-
-
-def _compare(options: argparse.Namespace, defaults: argparse.Namespace) -> str:
-    """Writes a page about two finished runs, and returns what to print.
-
-    ``defaults`` are the options of a command line that gives none: others do not apply.
-    """
-    for name, value in vars(options).items():
-        if name not in _COMPARED and value != getattr(defaults, name):
-            given = "MODULE:FUNCTION" if name == "function" else f"--{name.replace('_', '-')}"
-            raise UsageError(f"--compare reads finished runs, so {given} does not apply.")
-    a, b = options.compare
-    runs = (_load(a), _load(b))
-    known = [shared_metrics(run) for run in runs]
-    shared = [name for name in known[0] if name in known[1]]
-    if not shared or (options.metric and options.metric not in shared):
-        wanted = f"the metric {options.metric!r} is not" if options.metric else "no metric is"
-        of_a, of_b = (", ".join(names) or "none" for names in known)
-        raise UsageError(f"{wanted} in both runs: {a} has {of_a}; {b} has {of_b}.")
-    metric, mode = choose_metric(options.metric, options.better, shared)
-    initial = INITIAL.get(metric)
-    if any(result.metrics and initial not in result.metrics for r in runs for result in r.values()):
-        initial = None
-    page = Path(options.out or ".") / "mu2-sweep-compare.html"
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out must name a folder, got {options.out} ({error}).") from error
-    write_comparison(
-        *runs,
-        metric,
-        page,
-        names=(a, b),
-        mode=mode,
-        title=f"mu2-sweep: {Path(a).name} and {Path(b).name}",
-        initial=initial,
-        tolerance=options.tolerance,
-    )
-    first, second = (text_table(r, metric, mode, initial, options.tolerance) for r in runs)
-    return (
-        f"{a}:\n{first}\n\n{b}:\n{second}\n\nThe differences are in {page} (open it in a browser)."
-    )
-
-
-def _load(folder: str) -> dict[str, SweepResult]:
-    file = Path(folder) / "results.json"
-    if not file.is_file():
-        raise UsageError(
-            f"--compare needs two folders of finished runs, and {folder} holds no results.json; "
-            "name folders that were the --out of a run."
-        )
-    try:
-        results = load_results(file)
-    except (OSError, ValueError) as error:
-        raise UsageError(str(error)) from error
-    if not any(result.metrics for result in results.values()):
-        raise UsageError(f"--compare needs finished cells, and {file} has none; --resume that run.")
-    return results
 
 
 def _print(text: str) -> None:

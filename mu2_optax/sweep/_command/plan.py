@@ -1,221 +1,201 @@
-"""What the options ask for: which functions to sweep, over which rates and seeds."""
+"""What the options of ``mu2-sweep`` ask for: which functions to sweep, over which rates."""
 
 import argparse
+import difflib
+import importlib
+import inspect
+import os
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import inf
-from pathlib import Path
-from typing import Any
+from math import inf, isclose
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
 from mu2_optax import fixed_momentum, linear_momentum, onto_l2_ball
-from mu2_optax.sweep._analysis.metrics import Mode, metric_mode
-from mu2_optax.sweep._command.names import UsageError, choose, choose_folder, import_train
-from mu2_optax.sweep._command.optimizers import (
-    GROUPS,
-    OPTIMIZERS,
-    Setting,
-    make_optimizer,
-    python_template,
-)
-from mu2_optax.sweep._command.options import BALL_RATES, RATES, parse_rates
+from mu2_optax.sweep._command.optimizers import GROUPS, OPTIMIZERS, Setting, make_optimizer
 from mu2_optax.sweep._command.tasks import METRICS, TASKS, curve_steps, make_train
-from mu2_optax.sweep._grid import LEARNING_RATE, make_grid
-from mu2_optax.sweep._run.tracing import check_precision
+from mu2_optax.sweep._grid import make_grid
 
-MODES: dict[str | None, Mode] = {"high": "max", "low": "min"}  # by the value of --better
-Train = Callable[..., Any]
+# The published defaults of the default optimizers are among the rates.
+RATES, BALL_RATES = "1e-4,1e-3,2.5e-3,0.01,0.1,1,10,100", "1e-4:1e4:log9"
 
 
-@dataclass(frozen=True)
-class Row:
+class UsageError(Exception):
+    """A value on the command line that cannot be used; the text says which, why and what to do."""
+
+
+class Row(NamedTuple):
     """What to run for one optimizer.
 
-    Attributes:
-      train: The function of a cell: of (learning_rate, key), or of ``key`` if there is no rate. If
-        the plan has ``steps``, also of ``steps``.
-      rates: Its learning rates, as `sweep` takes them: ``{}`` if it has none.
-      info: What tables and pages want to know of it: ``untouched``, the rate that was published as
-        its default, which is one of them; ``python``, the call that makes it, with
-        ``{learning_rate}`` where the rate goes; and ``curve_steps``, the steps of its curves.
+    ``train`` is a function of (learning_rate, key), or of ``key`` if there are no ``rates``; for
+    `halving` also of ``steps``. ``info`` has what tables and pages want to know: ``untouched``, the
+    rate that was published as the default, which is one of the rates; ``python``, the call that
+    makes the optimizer, of ``learning_rate``; and ``curve_steps``, the steps of curves.
     """
 
-    train: Train
+    train: Callable[..., Any]
     rates: list[float] | dict[str, Any]
-    info: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What to run.
-
-    Attributes:
-      name: The task's name.
-      rows: What is run under each label.
-      seeds: The seeds.
-      steps: The steps of a run; None if the task decides that itself.
-      context: What must be the same when the run is resumed.
-      folder: The run folder.
-    """
+class Plan(NamedTuple):
+    """What to run: the task's name, a row for each label, and what all rows share."""
 
     name: str
     rows: dict[str, Row]
-    seeds: npt.NDArray[np.int64]
+    seeds: int | list[int]
     steps: int | None
-    context: dict[str, Any]
-    folder: Path
 
 
 def make_plan(options: argparse.Namespace) -> Plan:
-    """Reads the plan from the options.
-
-    Raises:
-      UsageError: If they contradict each other, or name what does not exist.
-    """
-    if options.function and options.task:
-        raise UsageError("give --task or a function of your own, not both.")
-    if options.function and options.data:
-        raise UsageError("--data is the folder of a built-in task; a function reads its own data.")
+    """Reads the plan from the options, or raises `UsageError`."""
+    if options.function and (options.task or options.data):
+        raise UsageError("--task and --data are for built-in tasks; a function reads its own data.")
     if options.ball is not None and not 0 < options.ball < inf:
         raise UsageError(f"--ball must be positive and finite, got {options.ball:g}.")
-    untraced = options.strategy == "python"
-    if untraced and options.chunk_size is not None:
-        raise UsageError(
-            "--chunk-size does not apply to --strategy python, which runs one cell at a time."
-        )
-    lrs = options.lrs or parse_rates(RATES if options.ball is None else BALL_RATES)
+    rates = parse_rates(options.lrs or (RATES if options.ball is None else BALL_RATES))
+    seeds = parse_seeds(options.seeds)
+    choose("optimizer", options.optimizers or "all", OPTIMIZERS, GROUPS)
+    if options.function:
+        name, steps = re.sub(r"[^\w.-]+", "-", options.function), options.steps
+        train, takes = import_train(options.function)
+    else:
+        (name,) = choose("task", options.task or "digits", TASKS)
+        choose("metric", options.metric or METRICS[0], METRICS)
+        steps, takes = options.steps or TASKS[name].steps, ["optimizer", "key", "steps"]
     try:
-        grid = make_grid(lrs, options.seeds)
-        if not untraced:
-            check_precision(grid)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    rates = grid.axes[LEARNING_RATE]
-    name, steps, rows = (_own_task if options.function else _built_in_task)(options, rates)
-    context = {"task": name, "ball": options.ball, "steps": steps}
-    return Plan(name, rows, grid.seeds, steps, context, choose_folder(options, name))
-
-
-def choose_metric(name: str | None, better: str | None, known: Iterable[str]) -> tuple[str, Mode]:
-    """The metric of table and picture, and which way it is better.
-
-    ``name`` and ``better`` are the values of ``--metric`` (the first known one if None) and
-    ``--better`` (what the metric's name says if None).
-    """
-    available = list(known)
-    (metric,) = choose("metric", available[0] if name is None else name, available)
-    try:
-        return metric, metric_mode(metric, MODES.get(better))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
-def _own_task(
-    options: argparse.Namespace, rates: npt.NDArray[np.float64]
-) -> tuple[str, int | None, dict[str, Row]]:
-    """The name, the steps and the rows for ``MODULE:FUNCTION``."""
-    train, takes_optimizer, takes_steps = import_train(options.function)
-    name = re.sub(r"[^\w.-]+", "-", options.function)
-    steps = options.steps
-    if options.halving and (steps is None or not takes_steps):
-        raise UsageError(
-            "--halving needs a function that takes `steps`, such as (optimizer, key, steps), and "
-            f"the --steps of a whole run; {options.function} "
-            + ("has no --steps." if takes_steps else "does not take `steps`.")
-        )
-    if takes_optimizer:
-
-        def with_steps(optimizer: Any, key: Any, steps: int | None) -> Any:
-            given = takes_steps and steps is not None
-            return train(optimizer, key, steps=steps) if given else train(optimizer, key)
-
-        return name, steps, _with_each_optimizer(options, with_steps, steps, rates)
-    if options.optimizers or options.ball:
-        raise UsageError(
-            f"{options.function} takes a learning rate and chooses its own optimizer, so "
-            "--optimizers and --ball do not apply; let it take (optimizer, key)."
-        )
-    if steps is not None and not takes_steps:
-        raise UsageError(f"--steps does not apply: {options.function} does not take `steps`.")
-    label = options.function.partition(":")[2]
-    own = train if steps is None else partial(train, steps=steps)
-    return name, steps, {label: Row(own, rates.tolist())}
-
-
-def _built_in_task(
-    options: argparse.Namespace, rates: npt.NDArray[np.float64]
-) -> tuple[str, int, dict[str, Row]]:
-    """The name, the steps and the rows for ``--task``."""
-    (name,) = choose("task", options.task or "digits", TASKS)
-    task = TASKS[name]
-    steps = options.steps or task.steps
-    options.metric, _ = choose_metric(options.metric, options.better, METRICS)
-    choose("optimizer", options.optimizers, OPTIMIZERS, GROUPS)
-    try:
-        data = jax.tree.map(jnp.asarray, task.load(options.data))
+        make_grid(rates, seeds)
+        if not options.function:
+            train = make_train(TASKS[name], TASKS[name].load(options.data))
     except (FileNotFoundError, ModuleNotFoundError, ValueError) as error:
         raise UsageError(str(error)) from error
-
-    def train(optimizer: Any, key: Any, steps: int) -> Any:
-        return make_train(replace(task, steps=steps), data)(optimizer, key)
-
-    rows = _with_each_optimizer(options, train, steps, rates)
-    for row in rows.values():
+    if options.halving and steps is None:
+        raise UsageError("--halving needs the --steps of a whole run.")
+    if steps is not None and "steps" not in takes:
+        raise UsageError(f"--steps does not apply: {options.function} does not take `steps`.")
+    if takes[0] in ("optimizer", "tx"):
+        rows = _with_each_optimizer(options, train, steps, rates)
+    elif options.optimizers or options.ball:
+        raise UsageError("--optimizers and --ball need a function of (optimizer, key).")
+    else:
+        own = train if steps is None or options.halving else partial(train, steps=steps)
+        rows = {options.function.partition(":")[2]: Row(own, rates, {})}
+    for row in () if options.function else rows.values():
         row.info["curve_steps"] = curve_steps(steps)
-    return name, steps, rows
+    return Plan(name, rows, seeds, steps)
 
 
 def _with_each_optimizer(
-    options: argparse.Namespace,
-    train: Train,
-    steps: int | None,
-    rates: npt.NDArray[np.float64],
+    options: argparse.Namespace, train: Callable[..., Any], steps: int | None, rates: list[float]
 ) -> dict[str, Row]:
-    """A row for each optimizer, from a function of (optimizer, key, steps)."""
-    if options.ball is None:
-        group, setting = "default", Setting(fixed_momentum(), None, steps)
-    else:
-        group = "paper"
-        setting = Setting(linear_momentum(), onto_l2_ball(options.ball), steps)
-    names = choose("optimizer", options.optimizers or group, OPTIMIZERS, GROUPS)
-    unfit = [name for name in names if OPTIMIZERS[name].needs_steps and steps is None]
-    if unfit and options.optimizers:
-        raise UsageError(f"{unfit[0]} has a schedule, which needs the number of --steps.")
-    names = [name for name in names if name not in unfit]
-    if unfit and not options.quiet:
-        listed = ", ".join(unfit)
-        print(f"mu2-sweep: leaving out {listed}, whose schedule needs --steps", file=sys.stderr)
-    outside = [name for name in names if not OPTIMIZERS[name].in_ball and options.ball is not None]
-    if outside:
-        raise UsageError(f"{outside[0]} cannot keep the params in a --ball; leave one of them out.")
-    rows = {name: _row(name, train, setting, rates) for name in names}
-    for name, row in rows.items():
-        row.info["python"] = python_template(name, options.ball, steps)
+    """A row for each optimizer, from a function of (optimizer, key), and ``steps`` if known."""
+    setting, group = Setting(fixed_momentum(), None, steps), "default"
+    if options.ball is not None:
+        setting, group = Setting(linear_momentum(), onto_l2_ball(options.ball), steps), "paper"
+    rows = {}
+    for name in choose("optimizer", options.optimizers or group, OPTIMIZERS, GROUPS):
+        contender = OPTIMIZERS[name]
+        if contender.takes("steps") and steps is None:
+            if options.optimizers:
+                raise UsageError(f"{name} has a schedule, which needs the number of --steps.")
+            print(f"mu2-sweep: leaving out {name}, whose schedule needs --steps", file=sys.stderr)
+            continue
+        if options.ball is not None and not (
+            contender.is_projected or contender.takes("projection")
+        ):
+            raise UsageError(f"{name} cannot keep the params in a --ball; leave it out.")
+
+        def run(learning_rate: Any, key: Any, steps: Any = steps, *, name: str = name) -> Any:
+            tx = make_optimizer(name, learning_rate, setting._replace(steps=steps))
+            return train(tx, key) if steps is None else train(tx, key, steps=steps)
+
+        info: dict[str, Any] = {"python": OPTIMIZERS[name].line(options.ball, steps)}
+        if not contender.takes("learning_rate"):
+            rows[name] = Row(partial(run, None), {}, info)
+            continue
+        own, default = rates, contender.untouched
+        if default is not None:
+            near = (rate for rate in rates if isclose(rate, default, rel_tol=1e-6))
+            info["untouched"] = next(near, default)
+            own = sorted({*rates, info["untouched"]})
+        rows[name] = Row(run, own, info)
     return rows
 
 
-def _row(name: str, train: Train, setting: Setting, rates: npt.NDArray[np.float64]) -> Row:
-    """An optimizer at the given rates, and at the one that was published as its default."""
-    contender = OPTIMIZERS[name]
+def choose(
+    kind: str, names: str, known: Iterable[str], groups: Mapping[str, Sequence[str]] | None = None
+) -> list[str]:
+    """The names in a comma-separated list, each of them known, or those of a group.
 
-    def run(learning_rate: Any, key: Any, steps: int | None = setting.steps) -> Any:
-        tx = make_optimizer(name, learning_rate, setting._replace(steps=steps))
-        return train(tx, key, steps)
+    A dash may stand for an underscore where the name with the dash is not known.
+    """
+    available, several = list(known), groups or {}
+    chosen: list[str] = []
+    for name in filter(None, map(str.strip, names.split(","))):
+        found = name if name in available else name.replace("-", "_")
+        if found not in available and found not in several:
+            listed = [*available, *several]
+            close = difflib.get_close_matches(name, listed, n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            raise UsageError(f"no {kind} {name!r}.{meant} There are: {', '.join(listed)}.")
+        chosen += several.get(found, (found,))
+    if not chosen:
+        raise UsageError(f"no {kind} given. There are: {', '.join(available)}.")
+    return list(dict.fromkeys(chosen))
 
-    if not contender.has_rate:
-        return Row(partial(run, None), {})
-    untouched = contender.untouched
-    if untouched is not None:
-        same = np.isclose(rates, untouched, rtol=1e-6, atol=0)
-        if same.any():
-            untouched = float(rates[same][0])
-        else:
-            rates = np.sort(np.append(rates, untouched))
-    return Row(run, rates.tolist(), {"untouched": untouched})
+
+def import_train(spec: str) -> tuple[Callable[..., Any], list[str]]:
+    """Imports ``module:function``, also from the current folder; with its arguments' names."""
+    module_name, _, name = spec.partition(":")
+    if not module_name or not name:
+        raise UsageError(f"a task of your own must look like my_module:train_fn, got {spec!r}.")
+    sys.path[:0] = [os.getcwd()] if os.getcwd() not in sys.path else []
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise
+        raise UsageError(f"no module {module_name!r} in {os.getcwd()} or installed.") from None
+    train = getattr(module, name, None)
+    if not callable(train):
+        raise UsageError(f"no function {name!r} in {module_name}.")
+    takes = list(inspect.signature(train).parameters)
+    if len(takes) < 2 or takes[0] not in ("optimizer", "tx", "learning_rate", "lr"):
+        raise UsageError(
+            f"{spec} must take (optimizer, key) or (learning_rate, key), with these names; it "
+            f"takes ({', '.join(takes)})."
+        )
+    return train, takes
+
+
+def parse_rates(text: str) -> list[float]:
+    """Learning rates from ``low:high:logN``, ``low:high:linN`` or a comma-separated list.
+
+    Examples:
+      >>> parse_rates("1e-2:1e2:log5"), parse_rates("0.1, 3")
+      ([0.01, 0.1, 1.0, 10.0, 100.0], [0.1, 3.0])
+    """
+    try:
+        rates: Any = text.split(",")
+        if ":" in text:
+            low, high, spacing = text.split(":")
+            space: Any = {"log": np.geomspace, "lin": np.linspace}[spacing[:3]]
+            rates = space(float(low), float(high), int(spacing[3:]))
+        rates = [float(f"{float(rate):.12g}") for rate in rates]
+    except (KeyError, ValueError):
+        rates = []
+    if not rates or not all(0 < np.float32(rate) < inf for rate in rates):
+        forms = "1e-4:1e4:log9, 0.1:1:lin10 or 0.01,0.1,1"
+        raise UsageError(f"--lrs must be positive and finite, and look like {forms}, got {text!r}.")
+    return rates
+
+
+def parse_seeds(text: str) -> int | list[int]:
+    """A number of seeds (``3``), or the seeds themselves (``0,1,7``; ``7,`` for one)."""
+    seeds = [part.strip() for part in text.split(",") if part.strip()]
+    if not seeds or not all(seed.isdecimal() and int(seed) < 2**32 for seed in seeds):
+        raise UsageError(f"--seeds must be like 3 or 0,1,7, and below 2**32, got {text!r}.")
+    return [int(seed) for seed in seeds] if "," in text else int(seeds[0])

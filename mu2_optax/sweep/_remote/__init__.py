@@ -1,1 +1,0 @@
-"""Running the same calls elsewhere: a pool of processes, or a cluster."""

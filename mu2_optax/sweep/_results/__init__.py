@@ -1,1 +1,0 @@
-"""What the cells returned: while they run, as arrays, and on disk."""

@@ -1,1 +1,0 @@
-"""Running cells in this process: what computes them, in which calls, on which threads."""
