@@ -24,7 +24,7 @@ import mu2_optax
 from benchmarks.files import RESULTS, write_rows
 from benchmarks.image_tasks import cnn_task, dense_task
 from benchmarks.pictures import write_picture
-from benchmarks.scanned_task import Task
+from benchmarks.training import Task
 from examples import data as datasets
 from examples.option_types import positive_int
 from mu2_optax.sweep import Data

@@ -1,4 +1,4 @@
-"""A small transformer that learns to write Python's manual, character by character, as a `Task`.
+"""A small transformer that learns to write Python's manual, character by character, as a task.
 
 The text is ``pydoc_data.topics``, what ``help()`` shows about the language: every Python ships it,
 under Python's own licence, so that there is nothing to download and none of it is kept here. It
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.scanned_task import Task, cross_entropy
+from benchmarks.training import Functions, cross_entropy
 
 CHARACTERS = 200_000
 LAYERS, WIDTH, HEADS, CONTEXT = 2, 64, 4, 48
@@ -29,7 +29,7 @@ def text() -> np.ndarray:
     return np.unique(codes, return_inverse=True)[1].astype(np.int32)
 
 
-def transformer_task(characters: np.ndarray, batch: int) -> Task:
+def transformer_task(characters: np.ndarray, batch: int) -> Functions:
     """Causal self-attention with normalization before each part; the last tenth is held out."""
     cut = len(characters) * 9 // 10
     known, held_out = jnp.asarray(characters[:cut]), characters[cut:]
@@ -61,12 +61,12 @@ def transformer_task(characters: np.ndarray, batch: int) -> Task:
             }
         return params
 
-    def measure(params: Any, rows: Any) -> tuple[Any, Any]:
-        del rows
+    def measure(params: Any, rows: Any, part: str) -> tuple[Any, Any]:
+        del rows, part
         logits, labels = logits_of(params, test[:, :-1]), test[:, 1:]
         return (logits.argmax(-1) == labels).mean(), cross_entropy(logits, labels)
 
-    return Task(
+    return Functions(
         init=init,
         draw=lambda key, steps: jax.random.randint(key, (steps, batch), 0, cut - CONTEXT),
         batch=lambda row: known[row[:, None] + window],

@@ -18,7 +18,7 @@ import optax
 import mu2_optax
 from benchmarks import character_task, files, image_tasks
 from benchmarks.files import write_rows
-from benchmarks.scanned_task import Task
+from benchmarks.training import Task
 from examples import data as datasets
 from examples.option_types import positive_int
 

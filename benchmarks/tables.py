@@ -14,7 +14,7 @@ rate; ``measures`` has plateau width, stability ratio, learning-rate sensitivity
 Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations`` where an optimizer
 was run for each.
 ``self_tuning`` has what ``benchmarks.self_tuning`` found, from the folder of its files; ``show`` is
-one of ``TABLES`` of its module ``rows`` or of ``SENTENCES``, with the ``side`` and the ``role`` of
+one of ``TABLES`` of its modules ``rows`` and ``summary``, with the ``side`` and the ``role`` of
 those that have one.
 ``beside_adam`` and ``every_step`` have what ``benchmarks.step_cost`` measured, from its CSV file;
 ``vs_pytorch`` what ``benchmarks.vs_pytorch`` did, from the folder of its files;
@@ -33,14 +33,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import cost_tables
+from benchmarks import costs
 from benchmarks.experiment import Results, load, select
 from benchmarks.files import RESULTS, read_rows
 from benchmarks.robustness_measures import Measure, robustness, with_budget
-from benchmarks.self_tuning import analysis
+from benchmarks.self_tuning import analysis, summary
 from benchmarks.self_tuning import rows as self_tuning
 from benchmarks.self_tuning.rows import markdown
-from benchmarks.self_tuning.sentences import SENTENCES
 
 ROOT = RESULTS.parents[1]
 POINTS = ("params", "average")
@@ -174,13 +173,11 @@ def _self_tuning_results(folder: Path) -> analysis.Results:
 
 
 def self_tuning_table(folder: Path, show: str, **which: str) -> str:
-    """A table, or a sentence, about the runs of ``benchmarks.self_tuning``."""
-    results = _self_tuning_results(folder)
-    if show in SENTENCES:
-        return SENTENCES[show](results, **which)
-    if show not in self_tuning.TABLES:
-        raise ValueError(f"no such table: {show}; choose {', '.join(self_tuning.TABLES)}.")
-    return markdown(*self_tuning.TABLES[show](results, **which))
+    """A table about the runs of ``benchmarks.self_tuning``."""
+    known = self_tuning.TABLES | summary.TABLES
+    if show not in known:
+        raise ValueError(f"no such table: {show}; choose {', '.join(known)}.")
+    return markdown(*known[show](_self_tuning_results(folder), **which))
 
 
 TABLES: dict[str, Callable[..., str]] = {
@@ -190,9 +187,9 @@ TABLES: dict[str, Callable[..., str]] = {
     "self_tuning": self_tuning_table,
     "forgotten_average": forgotten_table,
     "clipping": clipping_table,
-    "beside_adam": _of_head_and_body(cost_tables.beside_adam_rows),
-    "every_step": _of_head_and_body(cost_tables.every_step_rows),
-    "vs_pytorch": _of_head_and_body(cost_tables.pytorch_rows),
+    "beside_adam": _of_head_and_body(costs.beside_adam_rows),
+    "every_step": _of_head_and_body(costs.every_step_rows),
+    "vs_pytorch": _of_head_and_body(costs.pytorch_rows),
 }
 
 

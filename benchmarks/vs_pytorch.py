@@ -32,8 +32,8 @@ import torch
 import mu2_optax
 from benchmarks.files import RESULTS, write_rows
 from benchmarks.image_tasks import cnn_task, dense_task
-from benchmarks.scanned_task import Task
 from benchmarks.timing import CORES, in_turn, spread
+from benchmarks.training import Task
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data, sweep
 

@@ -17,8 +17,8 @@ import optax
 
 import mu2_optax
 from benchmarks.files import git
-from benchmarks.self_tuning.peers import AUTO, SPECTRAL
-from benchmarks.self_tuning.records import FOLDER
+from benchmarks.optimizers import AUTO, SPECTRAL
+from benchmarks.self_tuning.task import FOLDER
 
 FILE = FOLDER / "frozen.json"
 STEPS = 40

@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from benchmarks.optimizers import AUTO, OURS, PEERS, REFERENCE, SPECTRAL
 from benchmarks.pictures import write_picture
 from benchmarks.self_tuning.analysis import LONGEST, Results, behind, profile
 from benchmarks.self_tuning.goals import factor_margins, margins
-from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, REFERENCE, SPECTRAL
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
 from benchmarks.self_tuning.rows import ROLES
 from benchmarks.self_tuning.task import CONFIRMATION, SIDES

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.character_task import attention, normalized, text
-from benchmarks.scanned_task import cross_entropy
-from benchmarks.self_tuning.task import TEST, VALIDATION, Functions
+from benchmarks.self_tuning.task import TEST, VALIDATION
+from benchmarks.training import Functions, cross_entropy
 
 CONTEXT, WINDOWS = 32, 200
 SOURCES = (argparse, ast, inspect, typing)
