@@ -9,17 +9,33 @@ Draws ``figure.png`` in the folders of ``benchmarks.step_cost``, ``benchmarks.st
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
+import altair as alt
 
-from benchmarks import scaling
 from benchmarks.files import RESULTS, read_rows
-from benchmarks.pictures import write_picture
+from benchmarks.pictures import (
+    COLORS,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    Row,
+    axis,
+    data,
+    lines,
+    looks,
+    write_picture,
+)
 from benchmarks.self_tuning.rows import Rows
 
 OURS, ADAM = "mu2_auto", "Adam"
-MARKS = ("o", "s", "^", "D", "P")
 PARTS = ("products", "activations", "params and state", "copies", "call")
-COLORS = ("#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#999999")
+GROWTH = {
+    "params": ("params", "ms for a step"),
+    "t": ("t", "µs for a step"),
+    "leaves": ("leaves", "s to compile"),
+    "lanes": ("rates side by side", "ms a rate, for 100 steps"),
+}
 
 
 def beside_adam_rows(file: Path, dtype: str = "float32") -> Rows:
@@ -68,59 +84,89 @@ def pytorch_rows(folder: Path) -> Rows:
     return ["", "", *(f"{n} core{'s' * (n != '1')}" for n in cores)], body
 
 
-def draw_step_cost(file: Path, picture: Path, dtypes: Sequence[str] = ("float32",)) -> None:
+def draw_step_cost(rows: Sequence[Row], file: Path, dtypes: Sequence[str]) -> None:
     """The time of a step over that of SGD: a row for each optimizer, a mark for each model."""
-    every = read_rows(file)
-    names = list(dict.fromkeys(row["optimizer"] for row in every))
-    models = list(dict.fromkeys(row["model"] for row in every))
-    height = 0.28 * len(names) + 1.2
-    figure = Figure(figsize=(5.6, height * len(dtypes) + 1), layout="constrained")
-    panels = figure.subplots(len(dtypes), 1, sharex=True, squeeze=False)[:, 0]
-    for dtype, panel in zip(dtypes, panels, strict=True):
-        for number, model in enumerate(models):
-            own = [row for row in every if row["model"] == model and row["dtype"] == dtype]
-            x, y = [float(row["time"]) for row in own], [names.index(r["optimizer"]) for r in own]
-            panel.plot(x, y, MARKS[number], color=f"C{number}", ms=6, alpha=0.8, label=model)
-        panel.set_yticks(range(len(names)), names)
-        panel.get_yticklabels()[names.index(OURS)].set_fontweight("bold")
-        panel.set(xscale="log", ylim=(len(names) - 0.5, -0.5), title=dtype)
-        panel.set_xticks([1, 2, 3, 5, 10], ["1", "2", "3", "5", "10"])
-        panel.minorticks_off()
-        panel.grid(alpha=0.3)
-    panels[-1].set_xlabel("time of a step ÷ that of SGD")
-    entries = panels[0].get_legend_handles_labels()
-    figure.legend(*entries, loc="outside upper center", ncols=2, frameon=False, fontsize=8)
-    write_picture(figure, picture)
+    names = list(dict.fromkeys(row["optimizer"] for row in rows))
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    numbers = [row | {"time": float(row["time"])} for row in rows]
+    scale = alt.Scale(type="log", domain=[0.85, 12.5])
+    x = alt.X(
+        "time:Q",
+        title="time of a step ÷ that of SGD",
+        scale=scale,
+        axis=alt.Axis(values=[1, 2, 3, 5, 10], format="~g"),
+    )
+    entry = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=300)
+    looks = {"scale": alt.Scale(domain=models, range=COLORS), "legend": entry}
+    marks = alt.Scale(domain=models)
+    chart = alt.Chart(width=330, height=alt.Step(18)).mark_point(filled=True, size=70, opacity=0.85)
+    chart = chart.encode(
+        x,
+        alt.Y("optimizer:N", title=None, sort=names, axis=alt.Axis(grid=True, ticks=False)),
+        color=alt.Color("model:N", **looks),
+        shape=alt.Shape("model:N", scale=marks, legend=entry),
+    )
+    facet = alt.Facet("dtype:N", sort=list(dtypes), header=alt.Header(title=None, labelFontSize=12))
+    write_picture(chart.facet(facet, data=data(numbers), columns=1), file)
 
 
-def draw_profile(file: Path, picture: Path) -> None:
+def draw_profile(rows: Sequence[Row], file: Path) -> None:
     """Where the time of a step goes, in percents of its gradients; a panel for each model."""
-    every = read_rows(file)
-    models = list(dict.fromkeys(row["model"] for row in every))
-    figure = Figure(figsize=(5.6, 1.45 * len(models) + 0.8), layout="constrained")
-    for panel, model in zip(figure.subplots(len(models), 1), models, strict=True):
-        rows = [row for row in every if row["model"] == model]
-        start = [0.0] * len(rows)
-        for part, color in zip(PARTS, COLORS, strict=True):
-            values = [float(row[part]) for row in rows]
-            panel.barh([r["optimizer"] for r in rows], values, left=start, color=color, label=part)
-            start = [a + b for a, b in zip(start, values, strict=True)]
-        panel.axvline(100, color="black", lw=0.8)
-        panel.invert_yaxis()
-        panel.set_title(model, fontsize=9)
-        panel.tick_params(labelsize=8)
-    panel.set_xlabel("% of the time of its gradients")
-    entries = panel.get_legend_handles_labels()
-    figure.legend(*entries, loc="outside upper center", ncols=3, frameon=False, fontsize=8)
-    write_picture(figure, picture)
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    names = list(dict.fromkeys(row["optimizer"] for row in rows))
+    kept = [{name: row[name] for name in ("model", "optimizer")} for row in rows]
+    parts = [
+        own | {"part": part, "order": i, "percent": float(row[part]), "whole": 100}
+        for own, row in zip(kept, rows, strict=True)
+        for i, part in enumerate(PARTS)
+    ]
+    entry = alt.Legend(title=None, orient="bottom", columns=5)
+    colors = (SKY, GREEN, ORANGE, PURPLE, GREY)
+    y = alt.Y("optimizer:N", title=None, sort=names)
+    bars = (
+        alt.Chart()
+        .mark_bar()
+        .encode(
+            alt.X("percent:Q", title="% of the time of its gradients"),
+            y,
+            color=alt.Color("part:N", scale=alt.Scale(domain=PARTS, range=colors), legend=entry),
+            order="order:Q",
+        )
+    )
+    gradients = alt.Chart().mark_rule(strokeWidth=1).encode(x="whole:Q")
+    chart = alt.layer(bars, gradients, width=330, height=alt.Step(18))
+    facet = alt.Facet("model:N", sort=models, header=alt.Header(title=None, labelFontSize=12))
+    chart = chart.facet(facet, data=data(parts), columns=1)
+    write_picture(chart.resolve_scale(y="independent"), file)
+
+
+def draw_growth(rows: Sequence[Row], file: Path) -> None:
+    """A panel for each study, both axes logarithmic."""
+    points = [
+        {"study": row["study"], "line": row["optimizer"], "x": float(row["at"])}
+        | {"y": float(row["value"])}
+        for row in rows
+    ]
+    styles = looks(list(dict.fromkeys(row["optimizer"] for row in rows)))
+    panels = []
+    for study, (x_title, y_title) in GROWTH.items():
+        own = [point for point in points if point["study"] == study]
+        values = [point["y"] for point in own]
+        # Flat over t: a scale that would show a factor of two.
+        ends = (min(values) / 3, 3 * max(values)) if study == "t" and values else None
+        x = axis(alt.X, "x", x_title, log=True)
+        y = axis(alt.Y, "y", y_title, ends, log=True)
+        panels.append(lines(own, x, y, styles, marks=True, legend=3))
+    rows_of_two = [alt.hconcat(*panels[i : i + 2]) for i in (0, 2)]
+    write_picture(alt.vconcat(*rows_of_two), file)
 
 
 def main(results: Path = RESULTS) -> None:
     """Draws them all."""
-    cost, profile, grows = (results / name for name in ("step_cost", "step_profile", "scaling"))
-    draw_step_cost(cost / "results.csv", cost / "figure.png", ("float32", "bfloat16"))
-    draw_profile(profile / "results.csv", profile / "figure.png")
-    scaling.draw(read_rows(grows / "results.csv"), grows / "figure.png")
+    of = lambda name: (read_rows(results / name / "results.csv"), results / name / "figure.png")
+    draw_step_cost(*of("step_cost"), ("float32", "bfloat16"))
+    draw_profile(*of("step_profile"))
+    draw_growth(*of("scaling"))
 
 
 if __name__ == "__main__":

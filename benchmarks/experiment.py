@@ -116,13 +116,12 @@ def run(
     print(f"{records.file}: {len(records.read())} runs")
 
 
-def load(folder: Path) -> Results:
-    """A result for each case in a folder; none if there are no runs."""
-    if not (folder / FILE).is_file():
-        return {}
+def load(folder: Path, metric: str = "test_loss") -> Results:
+    """A result for each case in a folder, of the runs that have a metric."""
     cases: dict[Case, Runs] = {}
     for cell, run in Records(folder / FILE, Cell, None).read().items():
-        cases.setdefault(cell.case, {})[cell] = run
+        if metric in run:
+            cases.setdefault(cell.case, {})[cell] = run
     return {"/".join(map(str, case)): as_result(case, runs) for case, runs in cases.items()}
 
 

@@ -18,7 +18,7 @@ import optax
 import mu2_optax
 from benchmarks import character_task, files, image_tasks
 from benchmarks.files import write_rows
-from benchmarks.training import Task
+from benchmarks.training import Functions, run_steps
 from examples import data as datasets
 from examples.option_types import positive_int
 
@@ -30,14 +30,14 @@ class Setting(NamedTuple):
 
     title: str
     steps: int
-    make: Callable[[str | None], Task]
+    make: Callable[[str | None], Functions]
 
 
-def _mlp(data_dir: str | None) -> Task:
+def _mlp(data_dir: str | None) -> Functions:
     return image_tasks.dense_task(datasets.load("mnist", data_dir), (256, 256), batch=64)
 
 
-def _transformer(data_dir: str | None) -> Task:
+def _transformer(data_dir: str | None) -> Functions:
     del data_dir  # the text comes with Python
     return character_task.transformer_task(character_task.text(), batch=16)
 
@@ -48,33 +48,25 @@ TASKS = {
 }
 
 
-def make_run(task: Task, steps: int) -> Callable[[Any], Iterator[dict[str, Any]]]:
+def make_run(task: Functions, steps: int) -> Callable[[Any], Iterator[dict[str, Any]]]:
     """A run of a key that is measured on the way, at the params and at the average."""
-    tx = mu2_optax.mu2_auto()
-    measure = jax.jit(task.measure)
+    tx = optax.with_extra_args_support(mu2_optax.mu2_auto())
+    measure = jax.jit(task.measure, static_argnums=2)
 
-    @jax.jit
-    def advance(start: Any, rows: Any, first: int, last: int) -> Any:
-        def step(number: Any, carry: Any) -> Any:
-            params, state = carry
-            grads = jax.grad(task.loss)(params, task.batch(rows[number]))
-            updates, state = tx.update(grads, state, params)
-            return optax.apply_updates(params, updates), state
-
-        return jax.lax.fori_loop(first, last, step, start)
+    advance = jax.jit(lambda carry, rows: run_steps(task, tx, carry, rows))
 
     def run(key: Any) -> Iterator[dict[str, Any]]:
         start_key, draw_key = jax.random.split(key)
         params, rows = task.init(start_key), task.draw(draw_key, steps)
-        state, done = tx.init(params), 0
+        carry, done = (params, tx.init(params), ()), 0
         for share in MEASURED_AT:
             until = round(share * steps)
-            params, state = advance((params, state), rows, done, until)
+            params, state, _ = carry = advance(carry, rows[done:until])
             done = until
             average = mu2_optax.eval_params(state, params)
             row: dict[str, Any] = {"steps": done}
             for name, point in (("params", params), ("average", average)):
-                accuracy, loss = measure(point, rows)
+                accuracy, loss = measure(point, rows, "test")
                 row |= {f"accuracy_{name}": f"{accuracy:.4f}", f"loss_{name}": f"{loss:.4f}"}
             yield row
 

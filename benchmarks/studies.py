@@ -24,7 +24,7 @@ from benchmarks.experiment import Case, Cell
 from benchmarks.files import RESULTS
 from benchmarks.image_tasks import cnn_task, dense_task, logistic_task
 from benchmarks.optimizers import MOMENTA, OPTIMIZERS, PAPER, PARTS, Setting
-
+from benchmarks.rate_pictures import draw_curves, draw_rates
 from benchmarks.robustness_measures import BUDGETS, with_budget
 from benchmarks.training import Functions, make_train
 from examples import data as datasets
@@ -229,9 +229,8 @@ def main() -> None:
     title = f"{datasets.TITLES[args.data]}: {study.model.removesuffix(', with ReLUs')}"
     if study.panels:
         draw(study, results, title, args.out)
-    first = experiment.select(results, projection=study.projections[0])
-    curves = {name: r for name, r in first.items() if "test_loss_curve" in r.metrics}
-    if curves:
+    curves = experiment.load(args.out, metric="test_loss_curve")
+    if curves := experiment.select(curves):
         draw_curves(curves, SHOWN, title, args.out / "curves.png")
 
 

@@ -8,13 +8,14 @@ best rate of SGD falls by orders of magnitude when noise comes in.
 Takes about 40 s on a 2-core x86-64 CPU without a GPU.
 """
 
+import altair as alt
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 
+from benchmarks.pictures import axis, lines
 from benchmarks.theory.known_problems import hard_quadratic, noiseless
 from benchmarks.theory.measured_runs import METHODS, final_excess, rate, variance, within_twice_best
-from benchmarks.theory.report import COLORS, save, write_csv
+from benchmarks.theory.report import COLORS, points, save, write_csv
 from mu2_optax import theory
 
 STEPS, SEEDS = (64, 256, 1024, 4096), 16
@@ -88,28 +89,26 @@ def main() -> None:
         print(f"{name}: the ratio grows like T^{fits[0]:.2f}, predicted T^{fits[1]:.2f}")
     write_csv("stability", rows)
 
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8))
-    steps = 1024
-    for axis, seen in zip(axes, (noiseless(problem), problem), strict=False):
+    titles = {name: METHODS[name].name for name in NAMES}
+    looks = {titles[name]: (COLORS[name], ()) for name in NAMES}
+    steps, drawn, growth = 1024, [], []
+    for seen in (noiseless(problem), problem):
         for name in NAMES:
             etas, means = curves[name, steps, seen.name]
-            top = ceiling(problem, name, steps)
-            axis.loglog(etas / top, means, color=COLORS[name], label=METHODS[name].name)
-        axis.axvline(1, color="black", lw=0.8, ls=":")
-        axis.set(
-            title=f"{seen.name}, T = {steps}",
-            xlabel="η / the theory's largest η",
-            ylabel="excess loss",
-        )
-    axes[1].legend(fontsize=7)
+            known = np.isfinite(means)
+            relative = etas[known] / ceiling(problem, name, steps)
+            drawn += points(titles[name], relative, means[known], f"{seen.name}, T = {steps}")
     for name in NAMES:
         measured, predicted, _ = np.array([ratios[name, s] for s in STEPS]).T
-        axes[2].loglog(STEPS, measured, "o-", ms=3, color=COLORS[name], label=METHODS[name].name)
-        axes[2].loglog(STEPS, predicted, "--", lw=1, color=COLORS[name])
-    axes[2].set(
-        title="ratio of good rates up to the theory's\nlargest (dashed: predicted)", xlabel="T"
-    )
-    save(figure, "stability")
+        known = ~np.isnan(measured)
+        growth += points(titles[name], np.array(STEPS)[known], measured[known])
+        growth += points(f"{titles[name]}, predicted", STEPS, predicted)
+        looks[f"{titles[name]}, predicted"] = (COLORS[name], (4, 3))
+    x = axis(alt.X, "x", "η / the theory's largest η", log=True)
+    left = lines(drawn, x, axis(alt.Y, "y", "excess loss", log=True), looks, columns=2, legend=4)
+    y = axis(alt.Y, "y", "ratio of good rates up to the theory's largest", log=True)
+    right = lines(growth, axis(alt.X, "x", "T", log=True), y, looks, marks=True, legend=4)
+    save(left | right, "stability")
 
 
 if __name__ == "__main__":
