@@ -64,7 +64,7 @@ PUBLIC = {
         Data ExecutorError LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted
         SweepResult halving load_digits load_mnist load_results lr_sensitivity merge plateau_width
         plot_curves plot_sweep save_results stability_range sweep
-        write_comparison write_report
+        write_comparison write_csv write_report
     """,
 }
 

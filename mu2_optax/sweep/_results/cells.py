@@ -17,46 +17,6 @@ from mu2_optax.sweep._results.result import SweepResult
 CellRecord = tuple[tuple[float, ...], int, Mapping[str, npt.NDArray[Any]], str | None]
 
 
-def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
-    """Joins sweeps of the same function into one result, over the union of their grids.
-
-    The results may differ in their values along any axis and in their seeds, and may be unfinished.
-    Cells that none of them has run stay unfinished in the union; one that failed in one result and
-    finished in another has finished.
-
-    Args:
-      first: A result.
-      *others: Results with the same label, axes and metrics, or of which no cell has finished.
-
-    Returns:
-      The joined result, its axes sorted.
-
-    Raises:
-      ValueError: If labels, axes, metrics or their shapes differ, or if a cell that two results
-        have run has two outcomes.
-
-    Examples:
-      >>> from mu2_optax.sweep import sweep
-      >>> train = lambda learning_rate, key: {"loss": 2 * learning_rate}
-      >>> low = sweep(train, [1.0, 2.0], seeds=1, progress=False)
-      >>> high = sweep(train, [4.0], seeds=1, progress=False)
-      >>> merge(low, high).metrics["loss"].tolist()
-      [[2.0], [4.0], [8.0]]
-    """
-    for other in others:
-        found = _what_must_agree(other)
-        for what, mine in _what_must_agree(first).items():
-            theirs = found[what]
-            if mine != theirs and (what != "metrics" or (mine and theirs)):  # or not known yet
-                raise ValueError(
-                    f"results to merge must have the same {what}, got {mine} and {theirs}; keep "
-                    "those of different optimizers in a dict by label."
-                )
-    results = (first, *others)
-    axes = {name: np.unique(np.concatenate([r.axes[name] for r in results])) for name in first.axes}
-    return in_grid(results, axes, np.unique(np.concatenate([r.seeds for r in results])))
-
-
 def in_grid(
     results: Sequence[SweepResult],
     axes: Mapping[str, npt.NDArray[np.float64]],
@@ -128,12 +88,6 @@ def finished_cells(result: SweepResult) -> Iterator[CellRecord]:
         point = tuple(float(axis[i]) for axis, i in zip(result.axes.values(), at[:-1], strict=True))
         outcome = {name: array[at] for name, array in result.metrics.items()}
         yield point, int(result.seeds[at[-1]]), outcome, result.errors.get(at)
-
-
-def _what_must_agree(result: SweepResult) -> dict[str, Any]:
-    """What must be the same in all results to merge."""
-    shapes = {name: a.shape[len(result.shape) :] for name, a in result.metrics.items()}
-    return {"label": result.label, "axes": list(result.axes), "metrics": shapes}
 
 
 class Outcomes:

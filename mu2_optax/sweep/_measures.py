@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep._analysis.metrics import Array, Mode, final_losses, initial_loss, mean
-from mu2_optax.sweep._results.result import SweepResult
+from mu2_optax.sweep._metrics import Array, Mode, final_losses, initial_loss, mean
+from mu2_optax.sweep._result import SweepResult
 
 _ROUNDING = 1 + 1e-6  # what lies on the border of a tolerance, to float32 rounding, is inside
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mu2_optax.sweep._grid import LEARNING_RATE
-from mu2_optax.sweep._results.result import SweepResult
+from mu2_optax.sweep._result import SweepResult
 
 Mode = Literal["min", "max"]
 Array = npt.NDArray[np.float64]
@@ -59,19 +59,36 @@ def loss_sign(mode: Mode) -> float:
     return 1.0 if mode == "min" else -1.0
 
 
-def in_words(metric: str) -> str:
+def spaced(metric: str) -> str:
     """A metric's name with spaces, for text."""
     return metric.replace("_", " ")
 
 
-def as_heading(metric: str) -> str:
-    """A metric's name with spaces and a capital letter, for a heading.
+def number_text(value: float) -> str:
+    """A value in a table.
 
     Examples:
-      >>> as_heading("test_AUC")
-      'Test AUC'
+      >>> number_text(0.9417), number_text(2.5), number_text(0.00012), number_text(12345.0)
+      ('.942', '2.500', '1.2e-4', '1.2e4')
     """
-    return in_words(metric[:1].upper() + metric[1:])
+    if 0 < abs(value) < 5e-4 or abs(value) >= 1e4:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    text = f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
+    return text.removeprefix("0") if 0 < value < 1 else text
+
+
+def rate_text(rate: float) -> str:
+    """A positive number, such as a learning rate, in few characters.
+
+    Examples:
+      >>> rate_text(0.01), rate_text(1e-4), rate_text(10_000.0), rate_text(3.16227766)
+      ('0.01', '1e-4', '1e4', '3.16')
+    """
+    mantissa, exponent = f"{rate:e}".split("e")
+    short = f"{float(mantissa):.3g}e{int(exponent)}"
+    plain = f"{rate:.3g}"
+    return short if "e" in plain or len(plain) > max(4, len(short)) else plain
 
 
 def mean(values: Any, axis: int | None = None) -> Any:
@@ -93,10 +110,6 @@ class Band(NamedTuple):
     low: Array
     high: Array
 
-    def take(self, indices: npt.NDArray[np.int64]) -> "Band":
-        """The band at some of the rates or steps."""
-        return Band(self.mean[indices], self.low[indices], self.high[indices])
-
 
 def check_rates_alone(result: SweepResult, who: str) -> None:
     """Requires a sweep with no other axis than ``learning_rate``; ``who`` begins the message."""
@@ -105,12 +118,6 @@ def check_rates_alone(result: SweepResult, who: str) -> None:
             f"{who} over `learning_rate` alone, got the axes {list(result.axes)}; fix the others "
             "with `result.select(...)`."
         )
-
-
-def shared_metrics(results: Mapping[str, SweepResult]) -> list[str]:
-    """The metrics that all results have; a result without any metrics does not count."""
-    known = [result.metrics for result in results.values() if result.metrics]
-    return [name for name in known[0] if all(name in metrics for metrics in known)] if known else []
 
 
 def all_rates(results: Iterable[SweepResult]) -> Array:
@@ -128,8 +135,7 @@ def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[A
     check_rates_alone(result, "the measures need a sweep")
     if not result.finished.all():
         raise ValueError(
-            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first, or "
-            "measure `result.complete_seeds()`."
+            f"{(~result.finished).sum()} cells of the sweep have not been run; resume it first."
         )
     if (rates <= 0).any():
         raise ValueError(f"the measures need positive learning rates, got {rates.min():g}.")
@@ -141,23 +147,21 @@ def final_losses(result: SweepResult, metric: str, mode: Mode | None) -> tuple[A
 
 def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
     """The metric before training: given, held by another metric, or the start of its curve."""
+    values: Any = initial
     if isinstance(initial, str):
-        values: Any = result.final(initial)
-    elif initial is not None:
-        values = initial
-    elif result.metric(metric).ndim > len(result.shape):
+        values = result.final(initial)
+    elif initial is None and result.metric(metric).ndim > len(result.shape):
         values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
-    else:
+    elif initial is None:
         raise ValueError(
             f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
             "training, or the name of the metric that holds it."
         )
     values = np.asarray(values, np.float64)
     known = values[np.isfinite(values)]  # a cell that failed has none
-    start = float(np.median(known)) if known.size else np.nan
-    if not np.isfinite(start):
-        raise ValueError(f"`initial` must be finite, got {start}.")
-    return start
+    if not known.size:
+        raise ValueError(f"`initial` must be finite, got {initial}.")
+    return float(np.median(known))
 
 
 def band_of_rates(result: SweepResult, metric: str) -> tuple[Band, npt.NDArray[np.bool_]]:
@@ -217,10 +221,3 @@ def _repeated(result: SweepResult, rates: Array) -> SweepResult:
         errors={(i, *cell): e for cell, e in result.errors.items() for i in range(len(rates))},
         info=result.info | {"flat": True},
     )
-
-
-def spans_decades(values: Any) -> bool:
-    """Whether values need a logarithmic axis: positive, and over a factor of 30 apart."""
-    finite = np.asarray(values, np.float64)
-    finite = finite[np.isfinite(finite)]
-    return bool(finite.size and finite.min() > 0 and finite.max() / 30 > finite.min())

@@ -1,1 +1,0 @@
-"""What results say: measures, tables and pictures."""

@@ -1,1 +1,0 @@
-"""A sweep as one page that opens anywhere."""
