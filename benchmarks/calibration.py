@@ -90,7 +90,7 @@ def calibrate(setting: Setting, data: Data) -> np.ndarray:
         return jax.tree.map(lambda g: g.mean(axis=0), grads)
 
     def stretch(carry: Any, keys: Any) -> tuple[Any, Any]:
-        (params, state, _) = carry = run_steps(drawing, tx, carry, keys)
+        carry = _, state, _ = run_steps(drawing, tx, carry, keys)
         away = jax.tree.map(jnp.subtract, state.d, exact(state.x))
         bar = mu2_optax.error_bar(state)
         truth = optax.tree.norm(away, squared=True)

@@ -2,8 +2,8 @@
 
     python -m benchmarks.costs      # in a few seconds
 
-Draws ``figure.png`` in the folders of ``benchmarks.step_cost``, ``benchmarks.step_profile`` and
-``benchmarks.scaling``, without measuring anything; the tables are for ``benchmarks.tables``.
+Draws ``figure.png`` in the folders of ``benchmarks.step_cost`` and ``benchmarks.scaling``, without
+ measuring anything; the tables are for ``benchmarks.tables``.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,6 @@ import altair as alt
 from benchmarks.files import RESULTS, read_rows
 from benchmarks.pictures import (
     COLORS,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
     Row,
     axis,
     data,
@@ -29,7 +24,6 @@ from benchmarks.pictures import (
 from benchmarks.self_tuning.rows import Rows
 
 OURS, ADAM = "mu2_auto", "Adam"
-PARTS = ("products", "activations", "params and state", "copies", "call")
 GROWTH = {
     "params": ("params", "ms for a step"),
     "t": ("t", "µs for a step"),
@@ -110,36 +104,6 @@ def draw_step_cost(rows: Sequence[Row], file: Path, dtypes: Sequence[str]) -> No
     write_picture(chart.facet(facet, data=data(numbers), columns=1), file)
 
 
-def draw_profile(rows: Sequence[Row], file: Path) -> None:
-    """Where the time of a step goes, in percents of its gradients; a panel for each model."""
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    names = list(dict.fromkeys(row["optimizer"] for row in rows))
-    kept = [{name: row[name] for name in ("model", "optimizer")} for row in rows]
-    parts = [
-        own | {"part": part, "order": i, "percent": float(row[part]), "whole": 100}
-        for own, row in zip(kept, rows, strict=True)
-        for i, part in enumerate(PARTS)
-    ]
-    entry = alt.Legend(title=None, orient="bottom", columns=5)
-    colors = (SKY, GREEN, ORANGE, PURPLE, GREY)
-    y = alt.Y("optimizer:N", title=None, sort=names)
-    bars = (
-        alt.Chart()
-        .mark_bar()
-        .encode(
-            alt.X("percent:Q", title="% of the time of its gradients"),
-            y,
-            color=alt.Color("part:N", scale=alt.Scale(domain=PARTS, range=colors), legend=entry),
-            order="order:Q",
-        )
-    )
-    gradients = alt.Chart().mark_rule(strokeWidth=1).encode(x="whole:Q")
-    chart = alt.layer(bars, gradients, width=330, height=alt.Step(18))
-    facet = alt.Facet("model:N", sort=models, header=alt.Header(title=None, labelFontSize=12))
-    chart = chart.facet(facet, data=data(parts), columns=1)
-    write_picture(chart.resolve_scale(y="independent"), file)
-
-
 def draw_growth(rows: Sequence[Row], file: Path) -> None:
     """A panel for each study, both axes logarithmic."""
     points = [
@@ -165,7 +129,6 @@ def main(results: Path = RESULTS) -> None:
     """Draws them all."""
     of = lambda name: (read_rows(results / name / "results.csv"), results / name / "figure.png")
     draw_step_cost(*of("step_cost"), ("float32", "bfloat16"))
-    draw_profile(*of("step_profile"))
     draw_growth(*of("scaling"))
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from benchmarks.training import Functions, cross_entropy, dense, shuffled
 from examples.cpu_layers import convolution, max_pool
@@ -12,6 +13,14 @@ from mu2_optax.sweep import Data
 
 CALIBRATION = 20  # batches whose statistics BatchNorm is evaluated with
 TESTED_AT_ONCE = 1000
+
+
+def made_up(count: int) -> Data:
+    """Numbers in the place of MNIST's."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(count, 28, 28)).astype(np.float32)
+    labels = rng.integers(0, 10, count).astype(np.int32)
+    return Data(images, labels, images[:64], labels[:64])
 
 
 def logistic_task(data: Data, batch: int, exact: bool = False) -> Functions:

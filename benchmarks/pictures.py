@@ -33,7 +33,7 @@ def axis(
     scale = alt.Scale(**kind, nice=False, **({"domain": list(ends)} if ends else {}))
     powers = {"condition": {"test": IS_POWER, "value": 1}, "value": 0}  # of the minor ticks
     text = f"{IS_POWER} ? format(datum.value, '~g') : ''"
-    labels = alt.Axis(labelExpr=text, gridOpacity=powers) if log else alt.Axis(format="~g")
+    labels = alt.Axis(labelExpr=text, gridOpacity=powers) if log else alt.Axis()
     return channel(f"{field}:Q", title=title, scale=scale, axis=labels)
 
 

@@ -25,8 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.files import RESULTS, with_kept, write_rows
-from benchmarks.step_cost import OPTIMIZERS, SGD, compiled, make_step, tree
-from benchmarks.step_cost import dense as dense_layers
+from benchmarks.step_cost import MODELS, OPTIMIZERS, SGD, compiled, make_step, tree
 from benchmarks.sweep_throughput import logistic
 from benchmarks.timing import in_turn
 from examples.cpu_layers import keep_freed_memory
@@ -56,7 +55,7 @@ def over_params(rounds: int) -> Rows:
 
 def over_t(rounds: int) -> Rows:
     """Microseconds of a step; all times take turns."""
-    loss, params, batch = dense_layers(784, 10)
+    loss, params, batch = MODELS["logistic regression"].make()
     for name in NAMES[1:]:
         step = jax.jit(make_step(loss, OPTIMIZERS[name]))
         state = OPTIMIZERS[name].tx.init(params)
@@ -89,7 +88,7 @@ def over_leaves(rounds: int) -> Rows:
 
 def over_lanes(rounds: int) -> Rows:
     """Milliseconds of a lane."""
-    train = logistic(100, count=10_000)
+    train = logistic(100)
     for lanes in LANES:
         run = partial(sweep, train, np.geomspace(1e-4, 10, lanes), 1, progress=False)
         runs = [run(strategy="vmap").info["run_seconds"] for _ in range(rounds)]

@@ -231,7 +231,8 @@ def main() -> None:
         draw(study, results, title, args.out)
     curves = experiment.load(args.out, metric="test_loss_curve")
     if curves := experiment.select(curves):
-        draw_curves(curves, SHOWN, title, args.out / "curves.png")
+        words = f"{title}, {IN_WORDS[study.projections[0]]}"
+        draw_curves(curves, words, args.out / "curves.png")
 
 
 def run(study: Study, data: Data, args: argparse.Namespace) -> None:

@@ -42,7 +42,6 @@ from benchmarks.self_tuning import rows as self_tuning
 from benchmarks.self_tuning.rows import markdown
 
 ROOT = RESULTS.parents[1]
-POINTS = ("params", "average")
 MARKED = re.compile(
     r"(?P<head><!-- table (?P<file>\S+) (?P<kind>\w+)(?P<options>( \w+=\w+)*) -->\n)"
     r"(?P<body>.*?)(?P<tail><!-- end of table -->)",
@@ -86,16 +85,14 @@ def measures_table(results: Results) -> str:
 
 
 def forgotten_table(file: Path) -> str:
-    """Accuracy and loss at the params and at the average, means over the seeds."""
+    """What a task is judged by, at the params and at the average, means over the seeds."""
     rows = read_rows(file)
-    columns = [f"{what}_{where}" for what in ("accuracy", "loss") for where in POINTS]
     body = []
     for case in dict.fromkeys((row["task"], row["steps"]) for row in rows):
         own = [row for row in rows if (row["task"], row["steps"]) == case]
-        means = [np.mean([float(row[column]) for row in own]) for column in columns]
+        means = [np.mean([float(row[at]) for row in own]) for at in ("at_params", "at_average")]
         body.append([*case, *(f"{mean:.3f}" for mean in means)])
-    shown = [f"{what} at the {where}" for what in ("accuracy", "loss") for where in POINTS]
-    return markdown(["", "steps", *shown], body)
+    return markdown(["", "steps", "at the params", "at the average"], body)
 
 
 def rows_table(file: Path) -> str:

@@ -31,13 +31,13 @@ import torch
 
 import mu2_optax
 from benchmarks.files import RESULTS, write_rows
-from benchmarks.image_tasks import cnn_task, dense_task
+from benchmarks.image_tasks import cnn_task, dense_task, made_up
 from benchmarks.timing import CORES, in_turn, spread
 from benchmarks.training import Task
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data, sweep
 
-BATCH, IMAGES, RATE = 64, 10_000, 0.1
+BATCH, RATE = 64, 0.1
 RATES, SEEDS = np.logspace(-4, 1, 6), 3
 EAGER = "PyTorch, eager"
 
@@ -168,14 +168,6 @@ MODELS = {
 }
 
 
-def made_up(count: int = IMAGES) -> Data:
-    """Numbers in the place of MNIST's."""
-    rng = np.random.default_rng(0)
-    images = rng.normal(size=(count, 28, 28)).astype(np.float32)
-    labels = rng.integers(0, 10, count).astype(np.int32)
-    return Data(images, labels, images[:BATCH], labels[:BATCH])
-
-
 def as_tensors(params: Any) -> list[Any]:
     """This side's params in the order and the layout of PyTorch's modules."""
     if isinstance(params, list):
@@ -273,7 +265,7 @@ def steps_a_second(
     model: Model, rounds: int, steps: int, compiled: bool = False
 ) -> Iterator[dict[str, Any]]:
     """A row for each way to train a model; or for PyTorch's compiler alone, beside eager mode."""
-    data = made_up()
+    data = made_up(10_000)
     params = model.task(data).init(jax.random.key(0))
     rows = np.random.default_rng(1).integers(0, len(data.train_y), (steps, BATCH))
     ways = {EAGER: seconds_there(there(model, data, params)[0], rows)}
@@ -291,7 +283,7 @@ def steps_a_second(
 
 def sweeps(rounds: int, steps: int) -> Iterator[dict[str, Any]]:
     """A row for each way to make the 18 runs; the unit is runs a second."""
-    model, data = MODELS["logistic regression"], made_up()
+    model, data = MODELS["logistic regression"], made_up(10_000)
     task = model.task(data)
     params = task.init(jax.random.key(0))
     compiling = []

@@ -183,9 +183,7 @@ def draw_tasks(results: Results, file: Path) -> None:
     dark = f"abs(datum.by) > {70 * SHOWN:g}"
     number = cells.mark_text(fontSize=8).encode(
         text=alt.Text("by:Q", format=".0f"),
-        color=alt.condition(
-            f"abs(datum.by) > {70 * SHOWN:g}", alt.value("white"), alt.value("black")
-        ),
+        color=alt.condition(dark, alt.value("white"), alt.value("black")),
     )
     header = alt.Header(title=None, labelFontSize=12)
     chart = alt.layer(cells, number, width=alt.Step(18), height=alt.Step(16))

@@ -25,7 +25,7 @@ def load(task: Task, data_dir: str | None = None) -> Any:
 
 
 @functools.lru_cache(maxsize=4)
-def _beginning(make: Callable[[Any], Functions], steps: int) -> Callable[..., Any]:
+def make_beginning(make: Callable[[Any], Functions], steps: int) -> Callable[..., Any]:
     """From (data, seed) to params, rows and world; compiled once for all optimizers."""
 
     def begin(data: Any, seed: Any) -> tuple[Any, Any, Any]:
@@ -55,7 +55,7 @@ def make_train(
     if steps % POINTS:
         raise ValueError(f"`steps` must be a multiple of {POINTS}, got {steps}.")
 
-    begin = _beginning(task.make, steps)
+    begin = make_beginning(task.make, steps)
 
     @jax.jit
     def train_from(beginning: Any, data: Any, rate: Any) -> dict[str, Any]:

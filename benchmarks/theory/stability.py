@@ -106,7 +106,7 @@ def main() -> None:
         looks[f"{titles[name]}, predicted"] = (COLORS[name], (4, 3))
     x = axis(alt.X, "x", "η / the theory's largest η", log=True)
     left = lines(drawn, x, axis(alt.Y, "y", "excess loss", log=True), looks, columns=2, legend=4)
-    y = axis(alt.Y, "y", "ratio of good rates up to the theory's largest", log=True)
+    y = axis(alt.Y, "y", "ratio of the good rates", log=True)
     right = lines(growth, axis(alt.X, "x", "T", log=True), y, looks, marks=True, legend=4)
     save(left | right, "stability")
 
