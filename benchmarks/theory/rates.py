@@ -8,6 +8,8 @@ squares and logistic regression are easier than the worst case and may be steepe
 Takes about 40 s on a 2-core x86-64 CPU without a GPU.
 """
 
+import itertools
+
 import altair as alt
 import jax
 import numpy as np
@@ -29,12 +31,12 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     rows, slopes, drawn = [], [], []
     problems = (hard_quadratic(), least_squares(), logistic())
-    every = [(noiseless(p), 1, GUIDES[:2]) for p in problems]
-    for seen, seeds, guides in [*every, *((p, SEEDS, GUIDES[2:]) for p in problems)]:
+    pairs = (((noiseless(p), 1, GUIDES[:2]), (p, SEEDS, GUIDES[2:])) for p in problems)
+    for seen, seeds, guides in itertools.chain(*pairs):
         for name in NAMES:
             etas = [rate(seen, name, steps) for steps in STEPS]
-            pairs = zip(etas, STEPS, strict=True)
-            values = np.stack([final_excess(seen, name, [e], s, seeds)[0] for e, s in pairs])
+            runs = zip(etas, STEPS, strict=True)
+            values = np.stack([final_excess(seen, name, [e], s, seeds)[0] for e, s in runs])
             mean = values.mean(1)
             title = METHODS[name].name
             shown = {"problem": seen.name, "method": title}
@@ -54,6 +56,7 @@ def main() -> None:
         for guide, power in guides:
             heights = top * (np.array(STEPS) / STEPS[0]) ** power
             drawn += points(guide, STEPS, heights, seen.name)
+    drawn.sort(key=lambda row: "noiseless" not in row["panel"])  # in the upper row
     write_csv("rates", rows)
     write_csv("slopes", slopes)
     looks = {METHODS[name].name: (COLORS[name], ()) for name in NAMES}
