@@ -13,6 +13,7 @@ from cnn import LinenCNN, assert_close, batches, cross_entropy, linen_variables,
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from linen_steps import train_step
+from problems import over_microbatches
 from processes import TESTS, free_port, outputs, run
 from train_as_one_of_two import (
     EXAMPLES,
@@ -174,7 +175,7 @@ def test_devices_shard_map_with_the_mean_in_grad_fn_equals_one(check_vma, microb
     of_one_device = jax.grad(distributed.loss_fn)
     spec = PartitionSpec("all")
     if microbatches:
-        of_one_device, spec = mu2_optax.accumulate(of_one_device), PartitionSpec(None, "all")
+        of_one_device, spec = over_microbatches(of_one_device), PartitionSpec(None, "all")
 
     def grad_fn(params, batch):
         return jax.lax.pmean(of_one_device(varying(params), batch), "all")
@@ -300,7 +301,7 @@ def test_devices_nnx_in_shard_map_equals_one(check_vma):
 
 def test_accumulate_on_an_explicit_mesh_keeps_the_sharding():
     mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
-    grad_fn = mu2_optax.accumulate(jax.grad(lambda x, z: jnp.sum((x - z) ** 2)))
+    grad_fn = over_microbatches(jax.grad(lambda x, z: jnp.sum((x - z) ** 2)))
     x, z = jnp.arange(8.0), jnp.ones((2, 8))
     with jax.set_mesh(mesh):
         sharded = jax.device_put(x, NamedSharding(mesh, PartitionSpec("all")))
@@ -315,7 +316,9 @@ def test_accumulate_on_an_explicit_mesh_keeps_the_sharding():
         mu2_optax.mu2_auto(),
         mu2_optax.mu2_extra_sgd(0.05, projection=mu2_optax.onto_l2_ball(2.0)),
         mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(beta=mu2_optax.measured_beta())),
-        mu2_optax.accumulate_gradients(mu2_optax.reject_nonfinite(mu2_optax.mu2_adamw(0.1)), 2),
+        mu2_optax.accumulate_gradients(
+            mu2_optax.reject_nonfinite(mu2_optax.mu2_adam(0.1, weight_decay=1e-4)), 2
+        ),
     ],
     ids=["mu2_auto", "mu2_extra_sgd", "measured_beta", "wrappers"],
 )

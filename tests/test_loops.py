@@ -467,7 +467,7 @@ def test_no_average_or_several_are_named_in_the_error():
         mu2_optax.mu2_sgd(0.1),
         mu2_optax.mu2_extra_sgd(0.1),
         mu2_optax.mu2_adam(0.1),
-        mu2_optax.anytime_sgd(0.1, mu2_optax.uniform_momentum()),
+        mu2_optax.anytime_sgd(0.1, mu2_optax.polynomial_momentum(0)),
         optax.chain(mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1))),
     ],
 )

@@ -220,7 +220,7 @@ def test_corrected_momentum_needs_a_float32_state():
     zs = jnp.array(samples(200, seed=5).astype(np.float32))
 
     def final(state_dtype):
-        beta = mu2_optax.uniform_momentum().beta
+        beta = mu2_optax.polynomial_momentum(0).beta
         tx = optax.chain(corrected_momentum(beta, state_dtype=state_dtype), optax.scale(0.0))
         _, state = run(tx, split(jnp.array(X1)), zs)
         return join(jax.tree.map(lambda d: d.astype(jnp.float32), state[0].d))

@@ -24,17 +24,22 @@ def uneven(t):
     return (1.5 + xp.sin(t)) * xp.sqrt(t)
 
 
+UNEVEN = reference.Weights(uneven, lambda t: 0.3, None, T)
 PRESETS = {
     "linear, offset 1": (mu2_optax.linear_momentum(1), reference.linear(1, T)),
     "linear, offset 0": (mu2_optax.linear_momentum(), reference.linear(0, T)),
     "linear, offset -1": (mu2_optax.linear_momentum(-1), reference.linear(-1, T)),
-    "uniform": (mu2_optax.uniform_momentum(), reference.uniform(T)),
+    "uniform": (mu2_optax.polynomial_momentum(0), reference.uniform(T)),
     "polynomial, power 2": (mu2_optax.polynomial_momentum(2), reference.polynomial(2, T)),
     "polynomial, power 0.5": (mu2_optax.polynomial_momentum(0.5), reference.polynomial(0.5, T)),
     "fixed": (mu2_optax.fixed_momentum(), reference.fixed(0.1, 0.9, T)),
-    "weighted": (
-        mu2_optax.weighted_momentum(lambda count: uneven(jnp.asarray(count, float) + 1), beta=0.3),
-        reference.Weights(uneven, lambda t: 0.3, None, T),
+    "weights of one's own": (
+        mu2_optax.DoubleMomentum(
+            lambda count: uneven(jnp.asarray(count, float) + 1),
+            0.3,
+            lambda count: jnp.array([UNEVEN.gamma(t) for t in range(1, T + 2)])[count],
+        ),
+        UNEVEN,
     ),
     "measured": (
         mu2_optax.linear_momentum(beta=mu2_optax.measured_beta()),
@@ -88,7 +93,7 @@ RUNS = [
 
 
 # The fast tests have all weights with `mu2_sgd`, and one of each kind with the others.
-OF_EACH_KIND = {"linear, offset 1", "polynomial, power 0.5", "weighted", "measured"}
+OF_EACH_KIND = {"linear, offset 1", "polynomial, power 0.5", "weights of one's own", "measured"}
 
 
 def case(run, dtype, tolerance, fast=()):

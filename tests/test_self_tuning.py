@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from benchmarks.self_tuning.peers import PEERS
+from benchmarks.self_tuning.records import Cell, Records
 
 from benchmarks import recipes, tables
 from benchmarks.schedule_free_plus import schedule_free_plus
@@ -24,8 +26,6 @@ from benchmarks.self_tuning import (
     runner,
     sentences,
 )
-from benchmarks.self_tuning.peers import PEERS
-from benchmarks.self_tuning.records import Cell, Records
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, FRESH, Functions, Task, split
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS, finetuning, images
 from mu2_optax._optimizers import auto

@@ -14,7 +14,7 @@ grad_fn = jax.grad(lambda x, z: jnp.sum((x - z.astype(x.dtype)) ** 2))
 
 STRICT = {
     "linear": m.mu2_sgd(0.1, m.linear_momentum(), weighted_steps=True),
-    "uniform": m.mu2_sgd(0.1, m.uniform_momentum(), weighted_steps=True),
+    "uniform": m.mu2_sgd(0.1, m.polynomial_momentum(0), weighted_steps=True),
     "polynomial": m.mu2_sgd(0.1, m.polynomial_momentum(2.5), weighted_steps=True),
     "extra": m.mu2_extra_sgd(0.1),
     "storm": m.storm(0.1, 0.5),
@@ -25,7 +25,7 @@ STRICT = {
     "l1": m.mu2_frank_wolfe(lmo.l1_ball(1.0)),
     "simplex": m.mu2_frank_wolfe(lmo.simplex()),
     "spectral": m.mu2_frank_wolfe(lmo.spectral_ball(1.0)),
-    "newton_schulz": m.mu2_frank_wolfe(lmo.spectral_ball(1.0, how="newton_schulz")),
+    "newton_schulz": m.mu2_frank_wolfe(lmo.spectral_ball(1.0, iterations=30)),
 }
 
 

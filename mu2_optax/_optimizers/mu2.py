@@ -7,7 +7,7 @@ from mu2_optax._internal.checks import check_mask, check_rate, check_transform
 from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.types import ScalarOrSchedule, Transform
 from mu2_optax._optimizers.double_momentum import Mu2State, double_momentum
-from mu2_optax._optimizers.inner import warn_of_momentum
+from mu2_optax._optimizers.inner_momentum import warn_of_momentum
 from mu2_optax._paper.momenta import (
     DoubleMomentum,
     check_momentum,

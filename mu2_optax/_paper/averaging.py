@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import DTypeLike
 
-from mu2_optax._internal.checks import check_below_one, check_transform
+from mu2_optax._internal.checks import check_below_one, check_transform, check_unit_interval
 from mu2_optax._internal.tree_checks import (
     check_inner_state,
     check_like,
@@ -25,7 +25,6 @@ from mu2_optax._internal.trees import (
     widened,
 )
 from mu2_optax._internal.types import (
-    Memory,
     OptState,
     Params,
     Scalar,
@@ -35,7 +34,7 @@ from mu2_optax._internal.types import (
     Updates,
 )
 from mu2_optax._paper.projections import Projection, as_projection
-from mu2_optax._paper.weights import Weight, as_weight, check_weight
+from mu2_optax._paper.weights import as_schedule, weight_at
 
 
 class AnytimeState(NamedTuple):
@@ -48,7 +47,6 @@ class AnytimeState(NamedTuple):
       x: The average in the precision of the state, for the leaves whose params are narrower than
         that; None for the other leaves, whose average follows from the params. If no params are
         narrower, the whole tree is None.
-      gamma_memory: What ``gamma`` remembers; None for a number or a schedule.
       ahead: λ; None if it is 0, because params are then the average.
     """
 
@@ -56,13 +54,12 @@ class AnytimeState(NamedTuple):
     w: Tree
     inner_state: OptState
     x: Tree = None
-    gamma_memory: Memory = None
     ahead: jax.Array | None = None
 
 
 def anytime(
     inner: optax.GradientTransformation,
-    gamma: ScalarOrSchedule | Weight,
+    gamma: ScalarOrSchedule,
     *,
     ahead: Scalar = 0.0,
     projection: Projection | None = None,
@@ -95,7 +92,7 @@ def anytime(
 
     Examples:
       >>> import jax.numpy as jnp, optax, mu2_optax
-      >>> tx = mu2_optax.anytime(optax.adam(0.1), mu2_optax.uniform_momentum().gamma)
+      >>> tx = mu2_optax.anytime(optax.adam(0.1), mu2_optax.polynomial_momentum(0).gamma)
       >>> params = jnp.array([1.0, 2.0])
       >>> state = tx.init(params)
       >>> for _ in range(3):
@@ -116,18 +113,16 @@ def anytime(
         "at 1 the params would be the iterate, and the average could not be recovered from them.",
     )
     inner = optax.with_extra_args_support(inner)
-    check_weight("gamma", gamma)
-    gamma = as_weight(gamma)
+    check_unit_interval("gamma", gamma)
+    gamma = as_schedule(gamma)
     project = as_projection(projection)
 
     def init(params: Params) -> AnytimeState:
         check_params(params)
-        t = jnp.zeros([], jnp.int32)
         w = stored_copy(params, state_dtype)
-        _, memory = gamma.step(gamma.first(params), t)  # the weight of x_1 = w_1 itself
         x = stored_average(params, state_dtype)
         share = None if _is_zero(ahead) else jnp.asarray(ahead, float)
-        return AnytimeState(t, w, inner.init(w), x, memory, share)
+        return AnytimeState(jnp.zeros([], jnp.int32), w, inner.init(w), x, share)
 
     def update(
         updates: Updates, state: AnytimeState, params: Params = None, **extra_args: Any
@@ -143,10 +138,9 @@ def anytime(
         check_like("the step of `inner`", step, state.w, "A learning rate is a single number.")
         w = cast_like(project(add(state.w, step)), state.w)
         t = optax.safe_increment(state.t)
-        gamma_now, memory = gamma.step(state.gamma_memory, t)
         change = step if projection is None else optax.tree.sub(w, state.w)
-        move, x = averaged(params, state.x, w, gamma_now, change, state.ahead)
-        return move, AnytimeState(t, w, inner_state, x, memory, state.ahead)
+        move, x = averaged(params, state.x, w, weight_at(gamma, t), change, state.ahead)
+        return move, AnytimeState(t, w, inner_state, x, state.ahead)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

@@ -5,6 +5,7 @@ Every preset is in closed form, so that nothing overflows or drifts, however lon
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
@@ -13,18 +14,16 @@ import optax
 
 from mu2_optax._internal.checks import (
     check_at_least,
-    check_callable,
     check_nonnegative,
     check_rate,
     check_single,
+    check_unit_interval,
 )
 from mu2_optax._internal.types import Scalar, ScalarOrSchedule, Schedule
-from mu2_optax._paper.rising_factorial import rising_factorial
 from mu2_optax._paper.weights import (
-    Weight,
-    WeightRatio,
+    AdaptiveBeta,
     as_schedule,
-    check_weight,
+    check_beta,
     inverse_time,
     time,
     weight_at,
@@ -33,14 +32,15 @@ from mu2_optax._paper.weights import (
 
 @dataclasses.dataclass(frozen=True)
 class DoubleMomentum:
-    r"""The three weights of a double momentum: schedules, or weights with a memory.
+    r"""The three weights of a double momentum: schedules, or a β with a memory.
 
     .. math::
       w_{t+1} &= w_t - \eta\,\alpha_t\,d_t \\
       x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t) \\
       d_{t+1} &= g_{t+1} + (1 - \beta_{t+1})\,(d_t - \tilde g_t)
 
-    Numbers and tracers are accepted too, and become constant schedules.
+    Numbers and tracers are accepted too, and become constant schedules. If you choose α, choose
+    :math:`\gamma_t = \alpha_t/\alpha_{1:t}` in closed form, so that no sum overflows or drifts.
 
     Attributes:
       alpha: :math:`\alpha_t`, the weight of a step; used where ``weighted_steps=True``.
@@ -62,25 +62,26 @@ class DoubleMomentum:
 
     alpha: Schedule
     beta: Any
-    gamma: Any
+    gamma: Schedule
 
     def __init__(
         self,
         alpha: ScalarOrSchedule,
-        beta: ScalarOrSchedule | Weight,
-        gamma: ScalarOrSchedule | Weight,
+        beta: ScalarOrSchedule | AdaptiveBeta,
+        gamma: ScalarOrSchedule,
     ) -> None:
         """Checks the numbers and turns them into schedules."""
         check_rate("alpha", alpha)
+        check_beta("beta", beta)
+        check_unit_interval("gamma", gamma)
+        kept = beta if isinstance(beta, AdaptiveBeta) else as_schedule(beta)
         object.__setattr__(self, "alpha", as_schedule(alpha))
-        for name, weight in (("beta", beta), ("gamma", gamma)):
-            check_weight(name, weight)
-            kept = weight if isinstance(weight, Weight) else as_schedule(weight)
-            object.__setattr__(self, name, kept)
+        object.__setattr__(self, "beta", kept)
+        object.__setattr__(self, "gamma", as_schedule(gamma))
 
 
 def linear_momentum(
-    offset: Scalar = 0, *, beta: ScalarOrSchedule | Weight | None = None
+    offset: Scalar = 0, *, beta: ScalarOrSchedule | AdaptiveBeta | None = None
 ) -> DoubleMomentum:
     r"""Weights that grow with time, :math:`\alpha_t = t + o`: the paper's choice for convex losses.
 
@@ -125,27 +126,8 @@ def linear_momentum(
     return DoubleMomentum(alpha, inverse_alpha if beta is None else beta, gamma)
 
 
-def uniform_momentum(*, beta: ScalarOrSchedule | Weight | None = None) -> DoubleMomentum:
-    r"""Equal weights: the average is the plain mean of the iterates.
-
-    .. math:: \alpha_t = 1, \qquad \beta_t = \gamma_t = 1/t
-
-    Args:
-      beta: A β to use instead of this one, such as :func:`measured_beta`.
-
-    Returns:
-      A :class:`DoubleMomentum`.
-
-    Examples:
-      >>> import mu2_optax
-      >>> float(mu2_optax.uniform_momentum().gamma(3))
-      0.25
-    """
-    return DoubleMomentum(1.0, inverse_time if beta is None else beta, inverse_time)
-
-
 def polynomial_momentum(
-    power: Scalar, *, beta: ScalarOrSchedule | Weight | None = None
+    power: Scalar, *, beta: ScalarOrSchedule | AdaptiveBeta | None = None
 ) -> DoubleMomentum:
     r"""Weights that grow like :math:`t^p`, as a rising factorial: their sum has a closed form.
 
@@ -154,8 +136,8 @@ def polynomial_momentum(
       \gamma_t = \frac{1 + p}{t + p}
 
     Args:
-      power: p ≥ 0. 0 is :func:`uniform_momentum` and 1 is :func:`linear_momentum`; larger powers
-        forget the first iterates faster.
+      power: p ≥ 0. 0 makes all weights equal, so that the average is the plain mean of the
+        iterates; 1 is :func:`linear_momentum`; larger powers forget the first iterates faster.
       beta: A β to use instead of this one, such as :func:`measured_beta`.
 
     Returns:
@@ -180,14 +162,30 @@ def polynomial_momentum(
         return (1 + power) / (time(count) + power)
 
     return DoubleMomentum(
-        lambda count: rising_factorial(time(count), power),
+        lambda count: _rising_factorial(time(count), power),
         inverse_time if beta is None else beta,
         gamma,
     )
 
 
+def _rising_factorial(t: jax.Array, p: Scalar) -> jax.Array:
+    """Γ(t + p) / (Γ(t) Γ(1 + p)), to 1e-6 in float32 and 1e-12 in float64, for every t ≥ 1.
+
+    The whole part of p becomes a product, and the rest is f; a tracer is a rest as a whole. The
+    recurrence of Γ leads from t to t + 256, where Γ(u + (1 + f)/2) / Γ(u + (1 - f)/2) is u^f but
+    for one term. A difference of log-gammas would lose all digits at t = 10⁷.
+    """
+    whole = 0 if isinstance(p, jax.core.Tracer) else int(p)
+    f = p - whole
+    u = t + 256 + (f - 1) / 2
+    later = u**f * (1 + f * (1 - f**2) / (24 * u**2))
+    between = jnp.sum(jnp.log1p(f / (t + jnp.arange(256, dtype=t.dtype))))
+    fraction = later * jnp.exp(-between) / jax.scipy.special.gamma(1.0 + f)
+    return fraction * math.prod((t + f + k) / (f + k + 1) for k in range(whole))
+
+
 def fixed_momentum(
-    *, beta: ScalarOrSchedule | Weight = 0.9, gamma: ScalarOrSchedule | Weight = 0.1
+    *, beta: ScalarOrSchedule | AdaptiveBeta = 0.9, gamma: ScalarOrSchedule = 0.1
 ) -> DoubleMomentum:
     r"""Constant momenta: the paper's choice for deep networks.
 
@@ -206,33 +204,6 @@ def fixed_momentum(
       0.2
     """
     return DoubleMomentum(1.0, beta, gamma)
-
-
-def weighted_momentum(
-    alpha: Schedule, *, beta: ScalarOrSchedule | Weight | None = None
-) -> DoubleMomentum:
-    r"""Averaging for any step weights :math:`\alpha_t`, such as warm-up weights.
-
-    .. math:: \gamma_t = \alpha_t / \alpha_{1:t}
-
-    The ratio has a recursion of its own, so that no sum overflows. Where :math:`\alpha_t` itself
-    exceeds the largest float, :math:`\gamma_t` stays what it was, which is exact for weights that
-    grow by a constant factor. For powers of t, :func:`polynomial_momentum` has no such limit.
-
-    Args:
-      alpha: A schedule of weights that are not negative.
-      beta: A β to use instead of 1/t, such as :func:`measured_beta`.
-
-    Returns:
-      A :class:`DoubleMomentum`.
-
-    Examples:
-      >>> import mu2_optax
-      >>> momentum = mu2_optax.weighted_momentum(lambda count: 1.5 ** count)
-      >>> tx = mu2_optax.mu2_sgd(0.1, momentum)
-    """
-    check_callable("alpha", alpha, "lambda count: count + 1.0")
-    return DoubleMomentum(alpha, inverse_time if beta is None else beta, WeightRatio(alpha))
 
 
 def check_momentum(momentum: Any) -> None:

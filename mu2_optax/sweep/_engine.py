@@ -23,9 +23,9 @@ from mu2_optax.sweep._environment import (
 )
 from mu2_optax.sweep._grid import Grid, Rates, make_grid
 from mu2_optax.sweep._remote.executor import on_executor
+from mu2_optax.sweep._result import SweepResult
 from mu2_optax.sweep._results.cells import Outcomes, check_context, in_a_line
 from mu2_optax.sweep._results.journal import Journal
-from mu2_optax.sweep._result import SweepResult
 from mu2_optax.sweep._run.layout import (
     Block,
     Strategy,

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep._metrics import Mode, band_of_rates, metric_mode
 from mu2_optax.sweep._engine import sweep
 from mu2_optax.sweep._grid import LEARNING_RATE, Grid, Rates, make_grid
-from mu2_optax.sweep._results.cells import in_grid
+from mu2_optax.sweep._metrics import Mode, band_of_rates, metric_mode
 from mu2_optax.sweep._result import SweepResult
+from mu2_optax.sweep._results.cells import in_grid
 
 KEPT = 1 / 4  # the share of a rung's rates that goes on; budgets grow by the inverse
 

@@ -52,8 +52,8 @@ def max_learning_rate(
       :math:`\eta\alpha_t = \eta(t + 1)`; without ``weighted_steps``, as by default, it would hardly
       move, because η is of the order of 1/T.
     - ``"mu2_extra_sgd"``: ``mu2_extra_sgd(rate)``, whose defaults are those of the theorem.
-    - ``"uniform"``: ``mu2_sgd(rate, uniform_momentum())``. All weights are 1, so this is the rate
-      for the default ``weighted_steps=False``.
+    - ``"uniform"``: ``mu2_sgd(rate, polynomial_momentum(0))``. All weights are 1, so this is the
+      rate for the default ``weighted_steps=False``.
 
     No theorem covers ``fixed_momentum()``, the default of ``mu2_sgd``.
 

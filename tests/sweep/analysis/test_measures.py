@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from mu2_optax.sweep._analysis.metrics import metric_mode
 
 from mu2_optax.sweep import (
     SweepResult,
@@ -9,7 +10,6 @@ from mu2_optax.sweep import (
     plateau_width,
     stability_range,
 )
-from mu2_optax.sweep._analysis.metrics import metric_mode
 
 
 def curve(losses, rates=None, metric="loss"):

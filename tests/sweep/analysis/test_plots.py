@@ -4,10 +4,10 @@ import sys
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from mu2_optax.sweep._analysis.styles import MARKERS, styles
 from sweep.conftest import environment
 
 from mu2_optax.sweep import SweepResult, plot_curves, plot_sweep
-from mu2_optax.sweep._analysis.styles import MARKERS, styles
 
 
 def result(label, losses, steps=None):

@@ -6,8 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from sweep.conftest import environment
-
 from mu2_optax.sweep._analysis.styles import (
     COLORS,
     DASHES,
@@ -16,6 +14,8 @@ from mu2_optax.sweep._analysis.styles import (
     styles,
     styles_of_two_runs,
 )
+from sweep.conftest import environment
+
 from mu2_optax.sweep._command.optimizers import OPTIMIZERS
 
 GROUNDS = ("#ffffff", "#14161c")  # of the page, light and dark

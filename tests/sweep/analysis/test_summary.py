@@ -1,7 +1,7 @@
 import numpy as np
+from mu2_optax.sweep._analysis.text import text_table
 
 from mu2_optax.sweep import SweepResult
-from mu2_optax.sweep._analysis.text import text_table
 
 
 def result(label, values, metric="accuracy", seeds=2):

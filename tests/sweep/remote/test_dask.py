@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mu2_optax.sweep._command.names import open_executor
 from processes import free_port
 from sweep.conftest import (
     PATIENCE,
@@ -34,7 +35,6 @@ from sweep.remote.workloads import (
 
 from mu2_optax.sweep import ExecutorError, load_results
 from mu2_optax.sweep._command.cli import main
-from mu2_optax.sweep._command.names import open_executor
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed (extra `cluster`)")
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import browser
 import numpy as np
 import pytest
+from mu2_optax.sweep._report.svg import Axis, decades, round_numbers
 from sweep.report.pages import NASTY, RATES, Page, result, results, without_rate
 
 from mu2_optax.sweep import SweepResult, write_report
-from mu2_optax.sweep._report.svg import Axis, decades, round_numbers
 
 
 def report(tmp_path, of=None, metric="test_accuracy", **options):
