@@ -206,6 +206,8 @@ def draw_factors(results: Results, file: Path) -> None:
     bars: list[dict[str, Any]] = [
         {"task": name, "by": 100 * mean} for name, (mean, _) in margins(results, names).items()
     ]
+    if not rows or not bars:
+        return
     title = "mu2_auto, % behind the best retuned peer"
     right = alt.Chart(data(bars), width=300, height=240).mark_bar(color="black")
     right = right.encode(alt.X("by:Q", title=title), alt.Y("task:N", title=None))

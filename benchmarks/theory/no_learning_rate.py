@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 import mu2_optax
-from benchmarks import digits
+from benchmarks import small_cnn
 from benchmarks.pictures import axis, lines
 from benchmarks.theory.report import COLORS, points, save, write_csv
 from mu2_optax import frank_wolfe, lmo, mu2_frank_wolfe
@@ -54,7 +54,7 @@ def main() -> None:
     """Measures and draws."""
     train, test = (
         (jnp.asarray(part["image"].reshape(-1, 64)), jnp.asarray(part["label"]))
-        for part in digits.load()
+        for part in small_cnn.digits()
     )
     count = len(train[1])
     steps = PASSES * (count // BATCH)
@@ -108,18 +108,8 @@ def main() -> None:
                     }
                 )
             best = int(np.nanargmin(losses.mean(1)))
-            print(
-                f"radius {radius:g}, {name}: best train loss {losses.mean(1)[best]:.4f} ± "
-                f"{losses[best].std():.4f}, test accuracy {accuracies.mean(1)[best]:.4f}"
-                + (
-                    ""
-                    if no_rate
-                    else f" at {grid[best]:.2g}; loss over all rates "
-                    f"{np.nanmin(losses.mean(1)):.3f} to {np.nanmax(losses.mean(1)):.3f}; "
-                    f"rates within 5% of the best: "
-                    f"{np.sum(losses.mean(1) <= 1.05 * losses.mean(1)[best])} of {len(grid)}"
-                )
-            )
+            at_best = f"{losses.mean(1)[best]:.4f} ± {losses[best].std():.4f}"
+            print(f"radius {radius:g}, {name}: best train loss {at_best} at {grid[best]:.2g}")
             for what, values in (("training loss", losses), ("test accuracy", accuracies)):
                 at = RATES[[0, -1]] if no_rate else grid
                 means = np.broadcast_to(values.mean(1), at.shape)

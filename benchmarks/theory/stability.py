@@ -38,11 +38,9 @@ def main() -> None:
         for steps in STEPS:
             etas = MULTIPLES * ceiling(problem, name, steps)
             allowed = MULTIPLES <= 1.0001
-            best = {}
             for seen, seeds in ((noiseless(problem), 1), (problem, SEEDS)):
                 means = final_excess(seen, name, etas, steps, seeds).mean(1)
                 curves[name, steps, seen.name] = (etas, means)
-                best[seen.name] = (etas[np.nanargmin(means)], means)
                 low, high, ratio = within_twice_best(etas[allowed], means[allowed])
                 _, top, full = within_twice_best(etas, means)
                 at_ceiling = means[allowed][-1] / means[allowed].min()
@@ -68,25 +66,9 @@ def main() -> None:
                         "loss_at_theorem_rate_over_best": float(at_ceiling),
                     }
                 )
-                if (
-                    seen is problem
-                ):  # a range that reaches the first rate has no end: T is too short
+                if seen is problem:  # a range that reaches the first rate has no end
                     measured = ratio if low > etas[0] else float("nan")
-                    ratios[name, steps] = (measured, float(predicted.ratio), full)
-            quiet, noisy = best[noiseless(problem).name], best[problem.name]
-            cost = noisy[1][np.nanargmin(quiet[1])] / np.nanmin(noisy[1])
-            print(
-                f"{name} T={steps}: ratio {ratios[name, steps][0]:.3g}, predicted "
-                f"{ratios[name, steps][1]:.3g}, all rates {ratios[name, steps][2]:.3g}; the "
-                f"noiseless best rate costs {cost:.2f}x under noise; best rates "
-                f"{quiet[0]:.2g} and {noisy[0]:.2g}"
-            )
-    for name in NAMES:
-        measured, predicted, _ = np.array([ratios[name, s] for s in STEPS]).T
-        known = ~np.isnan(measured)
-        times = np.log(np.array(STEPS)[known])
-        fits = [np.polyfit(times, np.log(r[known]), 1)[0] for r in (measured, predicted)]
-        print(f"{name}: the ratio grows like T^{fits[0]:.2f}, predicted T^{fits[1]:.2f}")
+                    ratios[name, steps] = (measured, float(predicted.ratio))
     write_csv("stability", rows)
 
     titles = {name: METHODS[name].name for name in NAMES}
@@ -99,7 +81,7 @@ def main() -> None:
             relative = etas[known] / ceiling(problem, name, steps)
             drawn += points(titles[name], relative, means[known], f"{seen.name}, T = {steps}")
     for name in NAMES:
-        measured, predicted, _ = np.array([ratios[name, s] for s in STEPS]).T
+        measured, predicted = np.array([ratios[name, s] for s in STEPS]).T
         known = ~np.isnan(measured)
         growth += points(titles[name], np.array(STEPS)[known], measured[known])
         growth += points(f"{titles[name]}, predicted", STEPS, predicted)
