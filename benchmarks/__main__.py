@@ -18,7 +18,6 @@ import time
 SPEED: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
     "step_cost": ((1,), ("--rounds", "3", "--dtypes", "float32")),
     "scaling": ((1,), ("--rounds", "2")),
-    "sweep_throughput": ((2,), ("--rounds", "2")),
     "vs_pytorch": ((1, 2), ("--rounds", "3", "--sweep-rounds", "1")),  # needs the extra `bench`
 }
 

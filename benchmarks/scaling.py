@@ -25,9 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.files import RESULTS, with_kept, write_rows
-from benchmarks.step_cost import MODELS, OPTIMIZERS, SGD, compiled, make_step, tree
-from benchmarks.sweep_throughput import logistic
+from benchmarks.image_tasks import dense_task, made_up
+from benchmarks.optimizers import OPTIMIZERS as REGISTRY
+from benchmarks.optimizers import Setting
+from benchmarks.step_cost import BATCH, MODELS, OPTIMIZERS, SGD, compiled, make_step, tree
 from benchmarks.timing import in_turn
+from benchmarks.training import make_train
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import sweep
 
@@ -88,7 +91,8 @@ def over_leaves(rounds: int) -> Rows:
 
 def over_lanes(rounds: int) -> Rows:
     """Milliseconds of a lane."""
-    train = logistic(100)
+    task = dense_task(made_up(10_000), (), BATCH)
+    train = make_train(task, REGISTRY["sgd"], Setting(), steps=100)
     for lanes in LANES:
         run = partial(sweep, train, np.geomspace(1e-4, 10, lanes), 1, progress=False)
         runs = [run(strategy="vmap").info["run_seconds"] for _ in range(rounds)]

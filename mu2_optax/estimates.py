@@ -69,8 +69,9 @@ def corrected_estimate(
         1/t.
 
     Returns:
-      A :class:`CorrectedEstimate`: a pair of functions ``init`` and ``update``. The state holds the
-      estimate as ``d``; :func:`mu2_optax.error_bar` reads it.
+      A pair of functions: ``init``, from (params, batch) to a state, which reads only the shapes of
+      the batch, and ``update``, from (state, params, batch) to (estimate, state). The state is a
+      :class:`CorrectedMomentumState`; :func:`mu2_optax.error_bar` reads it.
 
     Examples:
       The training loss without another pass over the data:

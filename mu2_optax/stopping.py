@@ -99,8 +99,9 @@ def run_until(
         that error into account; it holds for samples that are independent from step to step.
 
     Returns:
-      A :class:`RunResult`. Every value in it may be a tracer, so that a whole run can be jitted or
-      vmapped.
+      A NamedTuple of ``params`` and ``state`` after the last step, the number of ``steps``, the
+      ``reason`` (a :class:`StopReason` as an int32) and the last ``norm``. Every value in it may be
+      a tracer, so that a whole run can be jitted or vmapped.
 
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax

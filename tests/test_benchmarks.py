@@ -10,30 +10,26 @@ import numpy as np
 import optax
 import pytest
 from commands import call
-from jax.experimental.compilation_cache import compilation_cache
 from tiny_data import cifar_files, write
 
 import mu2_optax
 from benchmarks import __main__ as every_benchmark
 from benchmarks import (
-    batchnorm_at_the_average,
     calibration,
     cifar10,
     clipping,
     costs,
-    digits,
     experiment,
     files,
     forgotten_average,
     idea,
     image_tasks,
     lean,
-    mixed_precision,
     robustness_measures,
     scaling,
+    small_cnn,
     step_cost,
     studies,
-    sweep_throughput,
     tables,
     timing,
 )
@@ -149,17 +145,14 @@ def test_calibration_writes_both_errors(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_small_cnn_learns_in_both_precisions_and_gains_by_recalibration(monkeypatch):
-    few = [{name: array[:128] for name, array in part.items()} for part in digits.load()]
-    monkeypatch.setattr(digits, "load", lambda: few)
+    few = [{name: array[:128] for name, array in part.items()} for part in small_cnn.digits()]
+    monkeypatch.setattr(small_cnn, "digits", lambda: few)
     for precision in ("float32", "bf16 params, arithmetic and state"):
-        train = mixed_precision.make_train(mu2_optax.fixed_momentum(), precision, epochs=4)
-        assert train(0.3, jax.random.key(0))["training_loss"] < 2.1  # a guess among ten has 2.3
+        found = small_cnn.in_precision("fixed_momentum()", precision, seed=0, epochs=4)
+        assert found["training_loss"] < 2.1  # a guess among ten has 2.3
     for momentum, gain in ((0.99, 0.2), (0.5, -0.1)):
-        _, last = batchnorm_at_the_average.make_train(momentum, epochs=(1, 8))(0.3, 0)
+        (last,) = small_cnn.recalibrated(momentum, seed=0, after=(8,))
         assert last["test_accuracy_recalibrated"] - last["test_accuracy_running"] > gain
-    make = mixed_precision.OPTIMIZERS["mu2_sgd"]
-    assert mixed_precision.bytes_per_parameter(make, jnp.float32, None) == 12
-    assert mixed_precision.bytes_per_parameter(make, jnp.bfloat16, jnp.bfloat16) == 6
 
 
 @pytest.mark.slow
@@ -294,22 +287,6 @@ def test_step_cost_and_scaling_are_measured_and_drawn(tmp_path, monkeypatch):
     assert len(list(tmp_path.rglob("figure.png"))) == 2
 
 
-@pytest.mark.slow
-def test_sweep_throughput_compares_sweeps_with_cells(tmp_path, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))  # main would set it to stay
-    monkeypatch.setattr(sweep_throughput, "SEEDS", 1)
-    monkeypatch.setattr(sweep_throughput, "RATES", np.array([0.1, 1.0]))
-    monkeypatch.setattr(sweep_throughput, "WAYS", {"auto": {}})
-    before = jax.config.jax_compilation_cache_dir
-    options = ["--rounds", 1, "--steps", 2, "--cnn-steps", 1, "--out", tmp_path]
-    try:
-        call(sweep_throughput, monkeypatch, *options)
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)
-        compilation_cache.reset_cache()  # JAX goes on with the folder that it has begun with
-    assert len(files.read_rows(tmp_path / "results.csv")) == 6
-
-
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes cannot be pinned here")
 def test_command_for_all_runs_each_on_its_cores(monkeypatch, capsys):
     before, seen = os.sched_getaffinity(0), []
@@ -319,9 +296,12 @@ def test_command_for_all_runs_each_on_its_cores(monkeypatch, capsys):
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", noted)
-    call(every_benchmark, monkeypatch, "step_cost", "sweep_throughput")
+    call(every_benchmark, monkeypatch, "step_cost", "vs_pytorch")
     at_most = min(2, len(before))
-    assert seen == [("benchmarks.step_cost", 1), ("benchmarks.sweep_throughput", at_most)]
+    assert seen == [
+        (f"benchmarks.{n}", c)
+        for n, c in (("step_cost", 1), ("vs_pytorch", 1), ("vs_pytorch", at_most))
+    ]
     assert os.sched_getaffinity(0) == before
     with pytest.raises(SystemExit):
         call(every_benchmark, monkeypatch, "step_time")

@@ -266,7 +266,7 @@ def test_command_goes_on_where_it_stopped_and_draws(tmp_path, tiny, monkeypatch,
     monkeypatch.setattr("sys.argv", ["x", "--report", "--out", str(tmp_path), "--seeds", "2"])
     command.main()
     assert "not known yet" in capsys.readouterr().out
-    drawn = {f"{name}.png" for name in ("front", "beside", "profiles", "tasks")}  # no factors yet
+    drawn = {f"{name}.png" for name in ("front", "beside", "profiles")}  # no factors yet
     assert {path.name for path in tmp_path.iterdir()} == {"tiny.json", *drawn}
     results = analysis.Results(tmp_path, seeds=2)
     scores = results.scores(roles.TUNED, ["tiny"])

@@ -1,4 +1,4 @@
-"""Pictures of the results: profiles, tasks, factors, and one for the front page."""
+"""Pictures of the results: profiles, factors, and one for the front page."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from benchmarks.self_tuning.rows import ROLES
 from benchmarks.self_tuning.task import CONFIRMATION, SIDES
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
 
-SHOWN = 0.1  # the colours end at 10 % behind
 EDGE = 0.3  # marks end at 30 % behind, and at 30 % ahead
 BEST = "best"  # in the place of a peer: the one that validates best in a role
 LEVELS = "% behind the best tuned peer"
@@ -55,7 +54,6 @@ def draw(results: Results, folder: Path) -> None:
     draw_front(results, folder / "front.png")
     draw_beside(results, folder / "beside.png")
     draw_profiles(results, folder / "profiles.png")
-    draw_tasks(results, folder / "tasks.png")
     draw_factors(results, folder / "factors.png")
 
 
@@ -153,43 +151,6 @@ def draw_profiles(results: Results, file: Path) -> None:
     x = axis(alt.X, "x", "times the steps of the quickest", (1, LONGEST))
     y = axis(alt.Y, "y", "share of the tasks", (0, 1))
     write_picture(lines(rows, x, y, styles(), columns=3, legend=6), file)
-
-
-def draw_tasks(results: Results, file: Path) -> None:
-    """How far each optimizer is behind the best tuned peer, task by task and role by role."""
-    names = [name for side in SIDES for name in counted(side)]
-    rows = []
-    for role in ROLES:
-        for name in names:
-            peer = results.best_tuned(name)
-            best = results.figure(TUNED, name, peer) if peer else None
-            for other in PEERS:
-                known = results.figure(role, name, other)
-                if best and known:
-                    by = 100 * min(behind(TASKS[name], known.mean, best.mean), 9.99)
-                    rows.append({"role": role, "task": name, "peer": PEERS[other].title, "by": by})
-    peers = [PEERS[peer].title for peer in PEERS]
-    limits = alt.Scale(scheme="redyellowgreen", reverse=True, domainMid=0, clamp=True)
-    limits.domain = [-100 * SHOWN, 100 * SHOWN]
-    cells = (
-        alt.Chart()
-        .mark_rect()
-        .encode(
-            alt.X("peer:N", title=None, sort=peers, axis=alt.Axis(labelAngle=-90, labelLimit=200)),
-            alt.Y("task:N", title=None, sort=names),
-            color=alt.Color("by:Q", title=LEVELS, scale=limits),
-        )
-    )
-    dark = f"abs(datum.by) > {70 * SHOWN:g}"
-    number = cells.mark_text(fontSize=8).encode(
-        text=alt.Text("by:Q", format=".0f"),
-        color=alt.condition(dark, alt.value("white"), alt.value("black")),
-    )
-    header = alt.Header(title=None, labelFontSize=12)
-    chart = alt.layer(cells, number, width=alt.Step(18), height=alt.Step(16))
-    facet = alt.Facet("role:N", sort=list(ROLES), header=header)
-    title = "% behind the best tuned peer (.0025 of accuracy is 1 %)"
-    write_picture(chart.facet(facet, data=data(rows), columns=3), file, title)
 
 
 def draw_factors(results: Results, file: Path) -> None:
