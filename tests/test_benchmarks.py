@@ -98,7 +98,7 @@ def test_cifar10_shows_every_image_once_an_epoch_in_an_order_of_the_seed():
 def test_measures_are_those_done_by_hand():
     values = np.array([[0.5, 0.7], [0.9, 0.9], [0.9, np.nan]])  # rates, seeds
     assert robustness_measures.best_accuracy(values) == (0.9, 0.9, 0.9)
-    values[1] = 0.8, 1.0
+    values[1], values[2] = (0.8, 1.0), np.nan
     assert robustness_measures.best_accuracy(values) == (0.9, 0.8, 1.0)
 
 
