@@ -22,13 +22,11 @@ class Measure(NamedTuple):
 
 
 class Robustness(NamedTuple):
-    """The measures of one optimizer.
+    """The best mean test accuracy over the rates, and how much the rate matters.
 
-    Attributes:
-      best_accuracy: The best mean test accuracy over the rates.
-      plateau_width: Decades of rates whose accuracy is within 0.01 of the best.
-      stability_ratio: Largest over smallest rate whose test loss is within twice the best.
-      sensitivity: Mean over the rates of the test loss above the best, losses clipped at ln 10.
+    The plateau is the decades of rates whose accuracy is within 0.01 of the best; the ratio that of
+    the largest to the smallest rate whose test loss is within twice the best; the sensitivity the
+    mean over the rates of the test loss above the best, losses clipped at ln 10.
     """
 
     best_accuracy: Measure
@@ -38,18 +36,10 @@ class Robustness(NamedTuple):
 
 
 def with_budget(results: Results, budget: str, **values: Any) -> Results:
-    """Results by title at equal steps, or at equal gradient evaluations.
+    """Results by title at equal steps, or at equal gradient evaluations, one of ``BUDGETS``.
 
     At equal steps every optimizer takes as many steps as SGD; at equal evaluations one that
-    evaluates k gradients a step takes a k-th of them.
-
-    Args:
-      results: The results of an experiment.
-      budget: One of ``BUDGETS``.
-      **values: What else their cases must have, such as ``projection="none"``.
-
-    Returns:
-      The results by their optimizers' titles.
+    evaluates k gradients a step takes a k-th of them. The values select cases, as in `select`.
     """
     most = max(result.info["context"]["steps"] for result in results.values())
 

@@ -26,7 +26,6 @@ from flax import linen
 from examples import data as datasets
 
 SUBMISSION = Path(__file__).with_name("submission.py")
-EVALUATED_AT_ONCE = 1000
 
 
 class LossType(enum.Enum):
@@ -75,12 +74,7 @@ class MLP(linen.Module):
 
 
 class Workload:
-    """A model and its images, with the names of ``algoperf.spec.Workload``.
-
-    Args:
-      model: From images to logits; its second argument is ``train``.
-      data: The images.
-    """
+    """A model (of images and ``train``) and its images, as ``algoperf.spec.Workload``."""
 
     loss_type = LossType.SOFTMAX_CROSS_ENTROPY
     metrics_logger: Any = None
@@ -141,38 +135,22 @@ class Workload:
         targets = optax.smooth_labels(jax.nn.one_hot(label_batch, 10), label_smoothing)
         losses = optax.softmax_cross_entropy(logits_batch, targets)
         weights = jnp.ones(len(losses)) if mask_batch is None else mask_batch
-        losses = losses * weights
-        return {
-            "summed": losses.sum(),
-            "n_valid_examples": weights.sum(),
-            "per_example": losses,
-        }
+        summed = (losses * weights).sum()
+        return {"summed": summed, "n_valid_examples": weights.sum(), "per_example": losses}
 
     def eval_model(self, params: Any, model_state: Any) -> dict[str, float]:
         """The accuracy and the mean loss on the test images."""
-        forward = jax.jit(
-            lambda images: self.model_fn(
-                params, {"inputs": images}, model_state, ForwardPassMode.EVAL, None, False
-            )[0]
-        )
-        images, labels = self.data.test_x, self.data.test_y
-        starts = range(0, len(labels), EVALUATED_AT_ONCE)
-        logits = np.concatenate([forward(images[i : i + EVALUATED_AT_ONCE]) for i in starts])
+        labels, batch = self.data.test_y, {"inputs": self.data.test_x}
+        logits, _ = self.model_fn(params, batch, model_state, ForwardPassMode.EVAL, None, False)
         loss = self.loss_fn(labels, logits)["summed"] / len(labels)
         return {"accuracy": float((logits.argmax(-1) == labels).mean()), "loss": float(loss)}
 
 
 def _types(params: Any) -> Any:
     """The types of params as AlgoPerf gives them: by their names, under names in lower case."""
-    kinds = {
-        "kernel": ParameterType.WEIGHT,
-        "bias": ParameterType.BIAS,
-        "scale": ParameterType.BATCH_NORM_SCALE,
-    }
-    return {
-        name.lower(): _types(part) if isinstance(part, dict) else kinds[name]
-        for name, part in params.items()
-    }
+    kinds = dict(zip(("kernel", "bias", "scale"), ParameterType, strict=True))
+    of = lambda name, part: _types(part) if isinstance(part, dict) else kinds[name]
+    return {name.lower(): of(name, part) for name, part in params.items()}
 
 
 class Evaluation(NamedTuple):
