@@ -180,15 +180,6 @@ def test_submission_resumes_from_a_checkpoint_of_an_evaluation():
     assert_equal(resumed, ends)
 
 
-def test_submission_decays_weights_but_no_biases_scales_or_embeddings():
-    kinds = {"ATTENTION_K": True, "ATTENTION_BIAS": False, "EMBEDDING": False, "CONV_WEIGHT": True}
-    kind = lambda name: type("Kind", (), {"name": name})()
-    params = {name: {"Leaf": 0.0} for name in kinds}
-    types = {name.lower(): {"leaf": kind(name)} for name in kinds}
-    marked = SUBMISSION._decaying(params, types)
-    assert {name: part["Leaf"] for name, part in marked.items()} == kinds
-
-
 def test_submission_learns_is_logged_and_is_compiled_once():
     logged = {}
 

@@ -203,13 +203,6 @@ def test_data_download_with_a_wrong_hash_is_refused(tmp_path, serve):
     assert stored(tmp_path) == {}
 
 
-def test_data_download_tries_the_next_home(tmp_path, serve):
-    files = mnist_files()
-    source = source_of("mnist", files, serve({}).url, serve(files).url)
-    datasets.fetch(source, cache=tmp_path, progress=False)
-    assert stored(tmp_path) == {f"mnist/{name}": content for name, content in files.items()}
-
-
 @pytest.mark.parametrize("ranges", [True, False])
 def test_data_download_goes_on_where_it_was_cut(tmp_path, serve, ranges):
     files = mnist_files()
