@@ -122,7 +122,7 @@ def draw(rows: list[dict[str, str]], file: Path) -> None:
     ]
     x = axis(alt.X, "x", "step", log=True)
     y = axis(alt.Y, "y", "squared error of d ÷ noise", log=True)
-    chart = lines(points, x, y, looks, size=(170, 130), columns=4, marks=True, legend=2)
+    chart = lines(points, x, y, looks, size=(140, 120), columns=5, marks=True, legend=2)
     write_picture(chart, file)
 
 

@@ -74,7 +74,7 @@ def run(
     *,
     task: Mapping[str, Any],
     known: Path | None = None,
-    strategy: Any = "auto",
+    strategy: Any = "vmap",
     kept: Callable[[Cell, str], bool] = lambda cell, metric: True,
 ) -> None:
     """Runs what the folder ``args.out`` does not hold yet; what has finished is kept at once.

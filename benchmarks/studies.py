@@ -251,7 +251,7 @@ def run(study: Study, data: Data, args: argparse.Namespace) -> None:
         "benchmarks.studies",
         task=experiment.setting(study.model, args, data, batch=batch),
         known=folder(study.known, args.data) if study.known else None,
-        strategy="python" if study.model == CNN else "auto",
+        strategy={CNN: "python", MLP: "loop"}.get(study.model, "vmap"),
         kept=kept,
     )
 
