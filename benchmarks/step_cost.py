@@ -169,41 +169,36 @@ def compiled(loss: Any, optimizer: Optimizer, params: Any, batch: Any, steps: in
     peak = memory.temp_size_in_bytes + memory.argument_size_in_bytes
     peak += memory.output_size_in_bytes - memory.alias_size_in_bytes
 
-    def seconds() -> float:
-        start = time.perf_counter()
-        for _ in range(steps):
-            held[0] = step(*held[0], batch)
-        jax.block_until_ready(held[0])
-        return time.perf_counter() - start
+    def call() -> Any:
+        held[0] = step(*held[0], batch)
+        return held[0]
 
-    return Measured(seconds, compile_seconds, size(held[0][1]), peak)
+    return Measured(clock(call, steps), compile_seconds, size(held[0][1]), peak)
 
 
-def timed(function: Any, *args: Any, steps: int) -> Callable[[], float]:
-    """A function that times calls of a jitted function."""
-    function = jax.jit(function).lower(*args).compile()
+def clock(call: Callable[[], Any], steps: int) -> Callable[[], float]:
+    """A function that times so many calls."""
 
     def seconds() -> float:
         start = time.perf_counter()
         for _ in range(steps):
-            out = function(*args)
+            out = call()
         jax.block_until_ready(out)
         return time.perf_counter() - start
 
     return seconds
 
 
+def timed(function: Any, *args: Any, steps: int) -> Callable[[], float]:
+    """A function that times calls of a jitted function."""
+    function = jax.jit(function).lower(*args).compile()
+    return clock(lambda: function(*args), steps)
+
+
 def copying(count: int, steps: int) -> Callable[[], float]:
     """A function that times copies of so many bytes from one place in memory to another."""
     source, target = np.ones(count, np.uint8), np.ones(count, np.uint8)
-
-    def seconds() -> float:
-        start = time.perf_counter()
-        for _ in range(steps):
-            np.copyto(target, source)
-        return time.perf_counter() - start
-
-    return seconds
+    return clock(lambda: np.copyto(target, source), steps)
 
 
 def size(tree: Any) -> int:

@@ -52,15 +52,8 @@ def main() -> None:
             return optax.apply_updates(x, updates), state
 
         draw = lambda count: problem.sample(jax.random.fold_in(key, count))
-        out = run_until(
-            step,
-            first,
-            tx.init(first),
-            draw,
-            tolerance=tolerance,
-            max_steps=MAX_STEPS,
-            norm=norm,
-        )
+        limits = {"tolerance": tolerance, "max_steps": MAX_STEPS, "norm": norm}
+        out = run_until(step, first, tx.init(first), draw, **limits)
         return out.reason, out.steps, jnp.linalg.norm(problem.gradient(out.params)), out.norm
 
     keys = jax.random.split(jax.random.key(0), SEEDS)
