@@ -17,7 +17,6 @@ import orbax.checkpoint as ocp
 import pytest
 from cnn import LinenCNN, batches, linen_variables, nnx_model
 from flax import nnx, serialization
-from train_and_resume import new_state, train_step
 
 import mu2_optax
 import mu2_optax.linen
@@ -116,17 +115,6 @@ def goes_on(state, step, restore):
         state, restored = step(state, batch), step(restored, batch)
     assert bits(restored) == bits(state)
     return state, restored
-
-
-@pytest.mark.slow
-def test_checkpoint_by_orbax_continues_linen_exactly(tmp_path):
-    restore = lambda state: save_and_restore_orbax(state, new_state(), tmp_path)
-    goes_on(new_state(), train_step, restore)
-
-
-def test_checkpoint_by_bytes_continues_linen_exactly():
-    restore = lambda state: serialization.from_bytes(new_state(), serialization.to_bytes(state))
-    goes_on(new_state(), train_step, restore)
 
 
 def new_linen_run():

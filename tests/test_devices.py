@@ -13,7 +13,6 @@ from cnn import LinenCNN, assert_close, batches, cross_entropy, linen_variables,
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from linen_steps import train_step
-from problems import over_microbatches
 from processes import TESTS, free_port, outputs, run
 from train_as_one_of_two import (
     EXAMPLES,
@@ -175,7 +174,9 @@ def test_devices_shard_map_with_the_mean_in_grad_fn_equals_one(check_vma, microb
     of_one_device = jax.grad(distributed.loss_fn)
     spec = PartitionSpec("all")
     if microbatches:
-        of_one_device, spec = over_microbatches(of_one_device), PartitionSpec(None, "all")
+        evaluate = mu2_optax.value_and_grad(distributed.loss_fn, accumulate=True)
+        of_one_device = lambda params, batch: evaluate(params, batch)[1]
+        spec = PartitionSpec(None, "all")
 
     def grad_fn(params, batch):
         return jax.lax.pmean(of_one_device(varying(params), batch), "all")
@@ -299,9 +300,10 @@ def test_devices_nnx_in_shard_map_equals_one(check_vma):
     assert_close(ours, theirs, 1e-5)
 
 
-def test_accumulate_on_an_explicit_mesh_keeps_the_sharding():
+def test_value_and_grad_accumulates_on_an_explicit_mesh_in_its_sharding():
     mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
-    grad_fn = over_microbatches(jax.grad(lambda x, z: jnp.sum((x - z) ** 2)))
+    evaluate = mu2_optax.value_and_grad(lambda x, z: jnp.sum((x - z) ** 2), accumulate=True)
+    grad_fn = lambda x, z: evaluate(x, z)[1]
     x, z = jnp.arange(8.0), jnp.ones((2, 8))
     with jax.set_mesh(mesh):
         sharded = jax.device_put(x, NamedSharding(mesh, PartitionSpec("all")))

@@ -244,23 +244,6 @@ def test_lmo_of_a_leaf_without_numbers_changes_nothing(case):
     assert oracle({}) == {}
 
 
-@pytest.mark.parametrize("case", ["l2 around", "per tensor", "l1", "spectral newton-schulz"])
-def test_mu2_frank_wolfe_takes_every_lmo_under_jit(case):
-    oracle, projection = CASES[case]
-    grad_fn = jax.grad(lambda p, z: sum(jnp.sum((a - 0.1 - z) ** 2) for a in jax.tree.leaves(p)))
-    batches = np.full(20, 0.1, np.float32)
-
-    @jax.jit
-    def distance_and_norm():
-        points, state = run(mu2_frank_wolfe(oracle), projection(TREE), batches, grad_fn)
-        x = jax.tree.map(lambda leaf: leaf[-1], points)
-        assert type(state).__name__ == "Mu2State"
-        return optax.tree.norm(optax.tree.sub(projection(x), x)), optax.tree.norm(x)
-
-    away, norm = distance_and_norm()
-    assert away < 1e-3 * max(1.0, norm)
-
-
 @pytest.mark.parametrize(
     "oracle",
     [

@@ -271,7 +271,7 @@ def test_noise_scale_of_a_drowned_gradient_is_infinite():
     assert float(mu2_optax.error_bar(state).noise_scale) == np.inf
 
 
-def test_gradient_norm_bound_stops_at_a_smaller_gradient():
+def test_error_bar_norm_bound_stops_at_a_smaller_gradient():
     """The mean of 16 vmapped runs: ‖d‖ alone stops too early as often as not."""
     grad_fn = jax.grad(lambda x, z: 0.5 * jnp.sum((x - z) ** 2))
     tx = mu2_optax.mu2_sgd(0.05, MEASURED)
@@ -302,7 +302,7 @@ def test_gradient_norm_bound_stops_at_a_smaller_gradient():
     assert np.mean(bound[1]) < np.mean(plain[1])
 
 
-def test_gradient_norm_bound_is_unknown_after_one_step():
+def test_error_bar_norm_bound_is_unknown_after_one_step():
     tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
     state, _ = feed(tx, jnp.zeros(2), [(jnp.zeros(2), jnp.zeros(2))])
     assert float(mu2_optax.error_bar(state).norm_bound) > 1e30

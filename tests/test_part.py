@@ -14,7 +14,6 @@ from problems import (
     join,
     loss,
     numpy_grad,
-    over_microbatches,
     run,
     samples,
     split,
@@ -29,7 +28,12 @@ RADIUS = 0.7
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
 BATCHES = samples(T * SIZE).reshape(T, SIZE, -1)
 
-mean_grad = jax.jit(jax.grad(lambda params, z: jnp.mean(jax.vmap(loss, (None, 0))(params, z))))
+
+def mean_loss(params, z):
+    return jnp.mean(jax.vmap(loss, (None, 0))(params, z))
+
+
+mean_grad = jax.jit(jax.grad(mean_loss))
 
 
 def numpy_mean_grad(x, z):
@@ -209,7 +213,7 @@ def test_part_of_a_loss_with_aux_is_evaluated_whole(has_aux):
 
     def of_mean(params, z):
         lengths.append(len(z))
-        value = jnp.mean(jax.vmap(loss, (None, 0))(params, z))
+        value = mean_loss(params, z)
         return (value, len(z)) if has_aux else value
 
     out, grads, again = m.value_and_grad(of_mean, has_aux=has_aux, part=SHARE)(PARAMS, Z1)
@@ -304,13 +308,14 @@ def test_part_of_small_batches_is_added_up_over_calls():
 
 
 def test_part_of_microbatches_is_some_of_them():
-    accumulated = over_microbatches(mean_grad)
-    lengths = []
-    gradient = lambda params, z: (lengths.append(len(z)), accumulated(params, z))[1]
-    stacked = tuple(z.reshape(4, 2, -1) for z in (Z1, Z2))
-    in_parts = two_steps(EVERY["mu2_sgd"], 1 / 4, gradient, stacked)
-    assert_close(in_parts, two_steps(EVERY["mu2_sgd"], first), rtol=1e-5, atol=1e-6)
-    assert lengths == [1, 3, 1] * 2
+    tx, evaluate = EVERY["mu2_sgd"], m.value_and_grad(mean_loss, accumulate=True, part=1 / 4)
+    params, state = PARAMS, tx.init(PARAMS)
+    for z in (Z1, Z2):
+        _, grads, again = evaluate(params, z.reshape(4, 2, -1))
+        assert again["batch"][0][0].shape[:2] == (1, 2)
+        updates, state = tx.update(grads, state, params, **again)
+        params = optax.apply_updates(params, updates)
+    assert_close((params, state), two_steps(tx, first), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["mu2_sgd", "mu2_sgd measured"])

@@ -61,14 +61,14 @@ def value_and_grad(
         evaluation; auxiliary data are those of each device. A ``pmean`` of the gradients after that
         changes nothing; without ``axis_name`` it would reach only one of the gradients of a step,
         and the devices would drift apart.
-      part: The samples S to use for the further evaluations, as below: a share in (0, 1] of
-        the leading axis of every array among the other arguments, of which S consists of the first
-        samples (arrays without axes, such as a key, belong to every sample); or a function of these
-        arguments that returns them for the part, as a tuple, for keys, statistics and ragged
-        batches. The value, ``grads`` and auxiliary data are those of the whole batch. With a share,
-        a step costs 1 + |S|/|B| gradients. With a function it costs 1 + 2|S|/|B|, and so does a
-        share with ``has_aux`` but without ``accumulate``, because auxiliary data of two parts are
-        not combined. With ``accumulate``, S consists of the first microbatches.
+      part: The samples S for the further evaluations: a share in (0, 1] of the leading axis of
+        every array among the other arguments (S is the first samples; arrays without axes, such as
+        a temperature, belong to every sample), or, for keys, statistics and ragged batches, a
+        function of these arguments that returns them for the part, as a tuple. The value, ``grads``
+        and auxiliary data are those of the whole batch. With a share, a step costs 1 + |S|/|B|
+        gradients. With a function it costs 1 + 2|S|/|B|, and so does a share with ``has_aux`` but
+        without ``accumulate``, because auxiliary data of two parts are not combined. With
+        ``accumulate``, S consists of the first microbatches.
 
     Returns:
       A function of ``loss_fn``'s arguments that returns (value, grads, again): what

@@ -102,7 +102,8 @@ def checked_estimate(
         updates: Updates, state: CorrectedMomentumState, params: Params = None, **extra_args: Any
     ) -> tuple[Updates, CorrectedMomentumState]:
         check_update(updates, state, params, CorrectedMomentumState, like="x")
-        return estimate.update(updates, state, params, **extra_args)
+        d, state = estimate.update(updates, state, params, **extra_args)
+        return cast_like(d, params), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 
@@ -110,7 +111,10 @@ def checked_estimate(
 def estimate_of(
     optimizer: str, beta: ScalarOrSchedule | AdaptiveBeta, state_dtype: DTypeLike | None
 ) -> optax.GradientTransformationExtraArgs:
-    """:func:`checked_estimate`, inside an ``optimizer`` that has checked params and gradients."""
+    """:func:`checked_estimate` inside an ``optimizer`` that has checked params and gradients.
+
+    Its updates, d, are not rounded to the dtypes of params.
+    """
     check_beta("beta", beta)
     beta = as_adaptive(beta)
 
@@ -145,7 +149,7 @@ def estimate_of(
         beta_t, memory = beta.step(state.beta_memory, state.t, seen)
         d = corrected(state.t, beta_t, updates, state.d, prev_grads)
         move, x = updated_in_place(d, copied_like(params, state.x), state.t)
-        return cast_like(move, params), CorrectedMomentumState(
+        return move, CorrectedMomentumState(
             t=optax.safe_increment(state.t),
             x=x,
             d=cast_like(d, state.d),

@@ -1,6 +1,7 @@
 r"""The oracles of the usual sets."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,9 @@ from mu2_optax._internal.trees import (
     widened,
 )
 from mu2_optax._internal.types import Scalar, Tree
-from mu2_optax.lmo._oracle import Oracle
+
+Oracle: TypeAlias = Callable[[Tree], Tree]
+"""A function from a direction to a point of K."""
 
 _NEVER_ABOVE_ONE = (1.5, -0.5, 0.0)  # Newton–Schulz whose singular values grow towards 1
 
