@@ -101,7 +101,7 @@ def main() -> None:
 
         estimate = tracked.init(x, (key, 0))
         inputs = (jnp.arange(1, STEPS + 1), jax.random.split(key, STEPS))
-        trajectory = jax.lax.scan(step, (x, tx.init(x), estimate, estimate.value), inputs)[1]
+        trajectory = jax.lax.scan(step, (x, tx.init(x), estimate, estimate.d), inputs)[1]
         xs, *found = jax.tree.map(lambda a: a[times - 1], trajectory)
         truth = jax.lax.map(exact, xs)
         return [
