@@ -1,1 +1,1 @@
-"""Experiments and measurements, run from the repository's root: ``python -m benchmarks.convex``."""
+"""Measurements, run from the repository root: ``python -m benchmarks.studies convex``."""

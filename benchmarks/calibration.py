@@ -14,17 +14,17 @@ import argparse
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import altair as alt
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from matplotlib.figure import Figure
 
 import mu2_optax
-from benchmarks.files import RESULTS, write_rows
+from benchmarks.files import RESULTS, read_rows, write_rows
 from benchmarks.image_tasks import cnn_task, dense_task
-from benchmarks.pictures import write_picture
-from benchmarks.scanned_task import Task
+from benchmarks.pictures import BLUE, ORANGE, axis, lines, write_picture
+from benchmarks.training import Functions, run_steps
 from examples import data as datasets
 from examples.option_types import positive_int
 from mu2_optax.sweep import Data
@@ -57,7 +57,7 @@ SETTINGS = {
 }
 
 
-def make_task(kind: str, data: Data) -> Task:
+def make_task(kind: str, data: Data) -> Functions:
     """What is learnt."""
     if kind == "cnn":
         return cnn_task(data, BATCH)
@@ -82,29 +82,25 @@ def calibrate(setting: Setting, data: Data) -> np.ndarray:
     images = len(data.train_y)
     parts = jnp.arange(images // BATCH * BATCH).reshape(-1, BATCH)
 
+    draw = lambda key: task.batch(jax.random.randint(key, (BATCH,), 0, images))
+    drawing = task._replace(batch=draw)  # its rows are keys
+
     def exact(params: Any) -> Any:
         grads = jax.lax.map(lambda rows: grad_fn(params, task.batch(rows)), parts)
         return jax.tree.map(lambda g: g.mean(axis=0), grads)
 
-    def step(carry: Any, key: Any) -> tuple[Any, None]:
-        params, state = carry
-        batch = task.batch(jax.random.randint(key, (BATCH,), 0, images))
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
-        return (optax.apply_updates(params, updates), state), None
-
     def stretch(carry: Any, keys: Any) -> tuple[Any, Any]:
-        (params, state), _ = jax.lax.scan(step, carry, keys)
+        carry = _, state, _ = run_steps(drawing, tx, carry, keys)
         away = jax.tree.map(jnp.subtract, state.d, exact(state.x))
         bar = mu2_optax.error_bar(state)
         truth = optax.tree.norm(away, squared=True)
-        return (params, state), jnp.stack([bar.error, truth, bar.noise])
+        return carry, jnp.stack([bar.error, truth, bar.noise])
 
     def one(key: Any) -> Any:
         start, draw = jax.random.split(key)
         params = task.init(start) if ball is None else ball(task.init(start))
         keys = jax.random.split(draw, setting.steps)
-        carry, before, found = (params, tx.init(params)), 0, []
+        carry, before, found = (params, tx.init(params), ()), 0, []
         for mark in (mark for mark in MARKS if mark <= setting.steps):
             carry, values = stretch(carry, keys[before:mark])
             before = mark
@@ -115,24 +111,19 @@ def calibrate(setting: Setting, data: Data) -> np.ndarray:
     return np.asarray(jax.jit(lambda keys: jax.lax.map(one, keys))(keys))
 
 
-def draw(found: dict[str, np.ndarray], file: Path) -> None:
+def draw(rows: list[dict[str, str]], file: Path) -> None:
     """Both curves of each setting: the bar and the truth, in units of one batch's noise."""
-    figure = Figure(figsize=(11, 4.8), layout="constrained")
-    grid = figure.subplots(2, 5, sharex=True, sharey=True).ravel()
-    for axes, (setting, values) in zip(grid, found.items(), strict=False):
-        steps = MARKS[: values.shape[1]]
-        noise = np.median(values[:, :, 2], axis=0)
-        for column, style in ((0, {"ls": "--", "marker": "s"}), (1, {"marker": "o"})):
-            label = ("estimated by the bar", "true")[column]
-            axes.plot(steps, np.median(values[:, :, column], axis=0) / noise, label=label, **style)
-        axes.set(xscale="log", yscale="log")
-        axes.set_title(setting, fontsize=10)
-        axes.grid(alpha=0.3)
-    lines, labels = grid[0].get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside upper right", ncols=2, frameon=False)
-    figure.supxlabel("step")
-    figure.supylabel("squared error of d ÷ noise of one batch")
-    write_picture(figure, file)
+    looks = {"estimated": (BLUE, (5, 3)), "true": (ORANGE, ())}
+    points = [
+        {"panel": row["setting"], "line": line, "x": int(row["step"])}
+        | {"y": float(row[line]) / float(row["noise"])}
+        for row in rows
+        for line in looks
+    ]
+    x = axis(alt.X, "x", "step", log=True)
+    y = axis(alt.Y, "y", "squared error of d ÷ noise", log=True)
+    chart = lines(points, x, y, looks, size=(140, 120), columns=5, marks=True, legend=2)
+    write_picture(chart, file)
 
 
 def write(found: dict[str, np.ndarray], file: Path) -> None:
@@ -171,8 +162,7 @@ def main() -> None:
         found[name] = values = calibrate(setting._replace(seeds=seeds, steps=steps), data)
         print(f"{name:32}", *(f"{ratio:6.2f}" for ratio in ratios(values)), flush=True)
         write(found, args.out / "results.csv")
-    draw(found, args.out / "figure.png")
-    print(f"wrote {args.out}")
+    draw(read_rows(args.out / "results.csv"), args.out / "figure.png")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import optax
 
 import mu2_optax
 from benchmarks import files
+from benchmarks.optimizers import Optimizer
 from benchmarks.self_tuning.runner import as_numbers, load, make_train
 from benchmarks.self_tuning.tasks import TASKS
 from examples.option_types import positive_int
@@ -41,8 +42,9 @@ def main() -> None:
     for name in ("counts", "crescents"):
         task = TASKS[name]
         for title, spectral in COMPARED.items():
-            make = lambda norm, steps, spectral=spectral: clipped(norm, spectral)
-            train = make_train(task, make, mu2_optax.eval_params, args.steps)
+            make = lambda norm, setting, spectral=spectral: clipped(norm, spectral)
+            optimizer = Optimizer(title, make, mu2_optax.eval_params)
+            train = make_train(task, optimizer, args.steps)
             for norm in NORMS:
                 for seed in range(args.seeds):
                     loss = as_numbers(train(load(task), norm, seed))["test"]

@@ -2,7 +2,6 @@
 
 import csv
 import importlib.metadata
-import json
 import os
 import platform
 import re
@@ -24,8 +23,6 @@ def write_rows(file: Path, rows: Sequence[Mapping[str, Any]], digits: int = 6) -
     def field(value: Any) -> Any:
         if isinstance(value, float | np.floating):
             return f"{value:.{digits}g}"
-        if isinstance(value, np.ndarray):
-            return json.dumps([float(field(v)) for v in value.tolist()])
         return value
 
     file.parent.mkdir(parents=True, exist_ok=True)

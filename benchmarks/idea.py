@@ -11,24 +11,21 @@ import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import altair as alt
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 import mu2_optax
 from benchmarks.files import RESULTS
-from benchmarks.pictures import write_picture
+from benchmarks.pictures import BLUE, GREEN, GREY, ORANGE, SKY, axis, data, lines, write_picture
 
 MINIMUM = np.array([0.45, -0.35])
 VARIANCES = np.array([1.0, 0.3])  # of the two features: the curvatures of the loss
 NOISE = 0.5
 RATE = 1.0
 START = np.array([-0.7, 0.6])
-BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#777777"
 
 
 def loss(x: jax.Array, sample: tuple[jax.Array, jax.Array]) -> jax.Array:
@@ -70,7 +67,7 @@ OPTIMIZERS = {
     "correction alone": lambda rate: mu2_optax.storm(rate, LINEAR.beta, projection=BALL),
     "μ²-SGD": lambda rate: mu2_optax.mu2_sgd(rate, LINEAR, projection=BALL),
 }
-COLORS = dict(zip(OPTIMIZERS, (ORANGE, GREY, GREEN, BLUE), strict=True))
+LOOKS = dict(zip(OPTIMIZERS, ((c, ()) for c in (ORANGE, GREY, GREEN, BLUE)), strict=True))
 
 
 @functools.partial(jax.jit, static_argnames=("name", "steps", "seeds"))
@@ -93,97 +90,102 @@ def run(name: str, steps: int, seeds: int, rate: Any = RATE) -> Run:
     return jax.vmap(one)(jax.random.split(jax.random.key(3), seeds))
 
 
-def plane(axis: Axes, title: str) -> None:
-    """The disc, the loss as contours, and its minimum."""
-    across = np.linspace(-1.1, 1.1, 121)
-    grid = np.stack(np.meshgrid(across, across), axis=-1)
-    axis.contour(across, across, excess(grid), levels=12, colors="#dddddd", linewidths=0.8)
-    axis.add_patch(plt.Circle((0, 0), 1, fill=False, color="#555555"))
-    axis.plot(*MINIMUM, "*", color="black", markersize=9)
-    axis.set(xlim=(-1.1, 1.1), ylim=(-1.1, 1.1), aspect="equal", xticks=[], yticks=[])
-    axis.set_title(title, fontsize=10)
+def points(line: str, xy: Any, **more: Any) -> list[dict[str, Any]]:
+    """Rows of a chart: places in the plane, in this order."""
+    places = enumerate(np.asarray(xy, float).tolist())
+    return [{"line": line, "x": x, "y": y, "t": t, **more} for t, (x, y) in places]
 
 
-def paths(steps: int = 60) -> Figure:
-    """The same samples and the same learning rate, with and without the double momentum."""
-    figure = Figure(figsize=(9, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    plane(left, f"SGD, η = {RATE:g}: one point")
-    left.plot(*run("SGD", steps, 1).x[0].T, ".-", color=ORANGE, lw=0.8, ms=4, label="x = w")
-    plane(right, f"μ²-SGD, η = {RATE:g}: w moves, x is its average")
-    found = run("μ²-SGD", steps, 1)
-    right.plot(*found.w[0].T, ".-", color="#9ecae1", lw=0.8, ms=4, label="w, what steps move")
-    right.plot(*found.x[0].T, ".-", color=BLUE, lw=1.4, ms=4, label="x, the params")
-    for axis in (left, right):
-        axis.legend(loc="lower left", fontsize=8)
-    return figure
-
-
-def frames(times: tuple[int, ...] = (1, 4, 16, 64), seeds: int = 60) -> Figure:
-    """What 60 runs believe of the gradient: a sample's own, and d, both against the exact one."""
-    figure = Figure(figsize=(10.5, 2.9), layout="constrained")
-    found = run("μ²-SGD", max(times), seeds)
-    for axis, t in zip(
-        figure.subplots(1, len(times), sharex=True, sharey=True), times, strict=True
-    ):
-        exact = exact_gradient(found.x[:, t - 1])
-        axis.plot(
-            *(found.g[:, t - 1] - exact).T,
-            ".",
-            color=ORANGE,
-            ms=5,
-            alpha=0.8,
-            label="one sample: g",
-        )
-        axis.plot(
-            *(found.d[:, t - 1] - exact).T,
-            ".",
-            color=BLUE,
-            ms=5,
-            alpha=0.8,
-            label="the estimate: d",
-        )
-        axis.axhline(0, color="#bbbbbb", lw=0.6)
-        axis.axvline(0, color="#bbbbbb", lw=0.6)
-        axis.set(xlim=(-2.6, 2.6), ylim=(-1.6, 1.6), aspect="equal")
-        axis.set_title(f"step {t}", fontsize=10)
-        axis.tick_params(labelsize=7)
-    figure.legend(
-        *axis.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8
+def plane(title: str, paths: dict[str, Any], colors: list[str]) -> Any:
+    """The disc, level sets of the loss, its minimum, and paths."""
+    angle = np.linspace(0, 2 * np.pi, 121)
+    circle = np.stack([np.cos(angle), np.sin(angle)], -1)
+    levels = [MINIMUM + circle * np.sqrt(2 * level / VARIANCES) for level in np.arange(1, 9) / 10]
+    ends = (-1.1, 1.1)
+    x = alt.X("x:Q", title=None, axis=None, scale=alt.Scale(domain=ends))
+    y = alt.Y("y:Q", title=None, axis=None, scale=alt.Scale(domain=ends))
+    sets = [row for i, level in enumerate(levels) for row in points(str(i), level)]
+    contour = {"clip": True, "strokeWidth": 0.8}
+    loss = alt.Chart(data(sets)).mark_line(color="#dddddd", **contour)
+    disc = alt.Chart(data(points("", circle))).mark_line(color="#555555", strokeWidth=1)
+    star = "M0-1L.23-.32L.95-.31L.36.12L.59.81L0 .38L-.59.81L-.36.12L-.95-.31L-.23-.32Z"
+    best = alt.Chart(data(points("", [MINIMUM]))).mark_point(
+        shape=star, filled=True, size=80, color="black", opacity=1
     )
-    figure.suptitle("error of the gradient, 60 runs", fontsize=10)
-    return figure
+    rows = [row for name, path in paths.items() for row in points(name, path)]
+    legend = alt.Legend(title=None, orient="bottom-left", symbolType="circle", labelLimit=300)
+    scale = alt.Scale(domain=list(paths), range=colors)
+    marks = {"strokeWidth": 1, "point": {"size": 18}}
+    moved = (
+        alt.Chart(data(rows))
+        .mark_line(**marks)
+        .encode(color=alt.Color("line:N", scale=scale, legend=legend))
+    )
+    layers = [
+        loss.encode(x, y, detail="line:N", order="t:Q"),
+        disc.encode(x, y, order="t:Q"),
+        moved.encode(x, y, order="t:Q"),
+        best.encode(x, y),
+    ]
+    return alt.layer(*layers, width=330, height=330, title=title)
 
 
-def errors(steps: int = 2000, seeds: int = 200) -> Figure:
+def paths(steps: int = 60) -> Any:
+    """The same samples and the same learning rate, with and without the double momentum."""
+    found = run("μ²-SGD", steps, 1)
+    both = {"w, what steps move": found.w[0], "x, the params": found.x[0]}
+    left = plane(f"SGD, η = {RATE:g}: one point", {"x = w": run("SGD", steps, 1).x[0]}, [ORANGE])
+    right = plane(f"μ²-SGD, η = {RATE:g}: w moves, x is its average", both, [SKY, BLUE])
+    return alt.hconcat(left, right).resolve_scale(color="independent")
+
+
+def frames(times: tuple[int, ...] = (1, 4, 16, 64), seeds: int = 60) -> Any:
+    """What 60 runs believe of the gradient: a sample's own, and d, both against the exact one."""
+    found = run("μ²-SGD", max(times), seeds)
+    rows = []
+    for t in times:
+        exact = exact_gradient(found.x[:, t - 1])
+        rows += points("one sample: g", found.g[:, t - 1] - exact, step=f"step {t}")
+        rows += points("the estimate: d", found.d[:, t - 1] - exact, step=f"step {t}")
+    legend = alt.Legend(title=None, orient="bottom", symbolOpacity=1)
+    scale = alt.Scale(domain=["one sample: g", "the estimate: d"], range=[ORANGE, BLUE])
+    drawn = alt.Chart(width=190, height=117).mark_circle(size=18, opacity=0.8, clip=True)
+    drawn = drawn.encode(
+        axis(alt.X, "x", "", (-2.6, 2.6)),
+        axis(alt.Y, "y", "", (-1.6, 1.6)),
+        color=alt.Color("line:N", scale=scale, legend=legend),
+    )
+    order = [f"step {t}" for t in times]
+    facet = alt.Facet("step:N", sort=order, header=alt.Header(title=None, labelFontSize=12))
+    title = alt.Title(f"error of the gradient, {seeds} runs", anchor="middle")
+    return drawn.facet(facet, data=data(rows), columns=len(times)).properties(title=title)
+
+
+def errors(steps: int = 2000, seeds: int = 200) -> Any:
     """The mean squared error of what each optimizer steps along."""
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axis = figure.subplots()
-    t = np.arange(1, steps + 1)
+    shown = np.unique(np.geomspace(1, steps, 200).astype(int))
+    rows = []
     for name in OPTIMIZERS:
         found = run(name, steps, seeds)
         # The correction carries the estimate to the point where the gradient was taken.
-        error = ((found.d - exact_gradient(found.x)) ** 2).sum(-1).mean(0)
-        axis.loglog(t, error, color=COLORS[name], lw=1.2, label=name)
-    axis.loglog(t, 1 / t, ":", color="black", lw=1, label="1/t")
-    axis.set(xlabel="step t", ylabel="mean of |d − ∇f(x)|²")
-    axis.grid(alpha=0.25)
-    axis.legend(fontsize=8)
-    return figure
+        error = np.asarray(((found.d - exact_gradient(found.x)) ** 2).sum(-1).mean(0))
+        rows += points(name, np.stack([shown, error[shown - 1]], -1))
+    rows += points("1/t", np.stack([shown, 1 / shown], -1))
+    x = axis(alt.X, "x", "step t", log=True)
+    y = axis(alt.Y, "y", "mean of |d − ∇f(x)|²", log=True)
+    return lines(rows, x, y, LOOKS | {"1/t": ("black", (2, 3))}, size=(520, 300), legend=5)
 
 
-def rates(steps: int = 500, seeds: int = 50) -> Figure:
+def rates(steps: int = 500, seeds: int = 50) -> Any:
     """The excess loss at the end, over learning rates."""
-    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
-    axis = figure.subplots()
     grid = np.logspace(-3, 4, 15)
+    rows = []
     for name in OPTIMIZERS:
-        ends = [excess(run(name, steps, seeds, rate).x[:, -1]).mean() for rate in grid]
-        axis.loglog(grid, ends, ".-", color=COLORS[name], lw=1.2, label=name)
-    axis.set(xlabel="learning rate", ylabel=f"f(x) − f* after {steps} steps")
-    axis.grid(alpha=0.25)
-    axis.legend(fontsize=8)
-    return figure
+        ends = [float(excess(run(name, steps, seeds, rate).x[:, -1]).mean()) for rate in grid]
+        rows += points(name, np.stack([grid, ends], -1))
+    x = axis(alt.X, "x", "learning rate", log=True)
+    y = axis(alt.Y, "y", f"f(x) − f* after {steps} steps", log=True)
+    return lines(rows, x, y, LOOKS, size=(520, 300), marks=True, legend=4)
 
 
 PICTURES = {"paths": paths, "frames": frames, "errors": errors, "rates": rates}
@@ -198,7 +200,6 @@ def main() -> None:
     out = parser.parse_args().out
     for name, picture in PICTURES.items():
         write_picture(picture(), out / f"{name}.png")
-        print(f"wrote {name}.png")
 
 
 if __name__ == "__main__":

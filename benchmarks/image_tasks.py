@@ -1,12 +1,13 @@
-"""Networks on grey images: dense layers, and the paper's CNN with its ReLUs, as a `Task`."""
+"""Models on grey images: logistic regression, dense layers, and the paper's CNN with its ReLUs."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from benchmarks.scanned_task import Task, cross_entropy, dense, shuffled
+from benchmarks.training import Functions, cross_entropy, dense, shuffled
 from examples.cpu_layers import convolution, max_pool
 from mu2_optax.sweep import Data
 
@@ -14,7 +15,39 @@ CALIBRATION = 20  # batches whose statistics BatchNorm is evaluated with
 TESTED_AT_ONCE = 1000
 
 
-def dense_task(data: Data, hidden: Sequence[int], batch: int) -> Task:
+def made_up(count: int) -> Data:
+    """Numbers in the place of MNIST's."""
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(count, 28, 28)).astype(np.float32)
+    labels = rng.integers(0, 10, count).astype(np.int32)
+    return Data(images, labels, images[:64], labels[:64])
+
+
+def logistic_task(data: Data, batch: int, exact: bool = False) -> Functions:
+    """Logistic regression; with ``exact`` every batch is all of the images.
+
+    The weights start as PyTorch's ``nn.Linear`` does, as in the paper's experiments.
+    """
+    task = dense_task(data, (), batch)
+    every = jnp.arange(len(data.train_y))
+
+    def init(key: Any) -> Any:
+        w_key, b_key, _ = jax.random.split(key, 3)
+        inputs = data.train_x[0].size
+        start = lambda key, *shape: jax.random.uniform(
+            key, shape, minval=-(inputs**-0.5), maxval=inputs**-0.5
+        )
+        return [{"w": start(w_key, inputs, 10), "b": start(b_key, 10)}]
+
+    return task._replace(
+        init=init,
+        draw=lambda key, steps: task.draw(jax.random.split(key, 3)[2], steps),
+        batch=(lambda rows: task.batch(every)) if exact else task.batch,
+        split=lambda key: (key, key),
+    )
+
+
+def dense_task(data: Data, hidden: Sequence[int], batch: int) -> Functions:
     """Dense layers with ReLUs between them; without a hidden layer it is logistic regression."""
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
     train_x, test_x = (x.reshape(len(x), -1) for x in (train_x, test_x))
@@ -29,12 +62,12 @@ def dense_task(data: Data, hidden: Sequence[int], batch: int) -> Task:
             x = jax.nn.relu(x @ layer["w"] + layer["b"])
         return x @ params[-1]["w"] + params[-1]["b"]
 
-    def measure(params: Any, rows: Any) -> tuple[Any, Any]:
-        del rows
+    def measure(params: Any, rows: Any, part: str) -> tuple[Any, Any]:
+        del rows, part
         logits = logits_of(params, test_x)
         return (logits.argmax(-1) == test_y).mean(), cross_entropy(logits, test_y)
 
-    return Task(
+    return Functions(
         init=init,
         draw=lambda key, steps: shuffled(key, len(train_y), batch, steps),
         batch=lambda rows: (train_x[rows], train_y[rows]),
@@ -43,7 +76,7 @@ def dense_task(data: Data, hidden: Sequence[int], batch: int) -> Task:
     )
 
 
-def cnn_task(data: Data, batch: int) -> Task:
+def cnn_task(data: Data, batch: int) -> Functions:
     """The paper's CNN: conv 20 – ReLU – pool – conv 50 – ReLU – pool – dense 50 – BatchNorm – ReLU
     – dense 10, with kernels of 5×5; of 3×3 on images smaller than 16×16, the second one padded.
 
@@ -87,7 +120,8 @@ def cnn_task(data: Data, batch: int) -> Task:
         x = features(params, batch[0])
         return cross_entropy(head(params, x, x.mean(axis=0), x.var(axis=0)), batch[1])
 
-    def measure(params: Any, rows: Any) -> tuple[Any, Any]:
+    def measure(params: Any, rows: Any, part: str) -> tuple[Any, Any]:
+        del part
         seen = jax.lax.map(lambda some: features(params, train_x[some]), rows[:CALIBRATION])
         seen = seen.reshape(-1, 50)
         part = min(TESTED_AT_ONCE, len(test_x))
@@ -97,7 +131,7 @@ def cnn_task(data: Data, batch: int) -> Task:
         labels = test_y[: len(logits)]
         return (logits.argmax(-1) == labels).mean(), cross_entropy(logits, labels)
 
-    return Task(
+    return Functions(
         init=init,
         draw=lambda key, steps: shuffled(key, len(train_y), batch, steps),
         batch=lambda rows: (train_x[rows], train_y[rows]),

@@ -98,22 +98,17 @@ def error_when_moved(momentum: mu2_optax.DoubleMomentum, lean: bool, name: str) 
     return [float(jnp.mean(a)) for a in jax.jit(jax.vmap(one))(keys)]
 
 
-def measure_moves() -> list[dict[str, Any]]:
-    """A row for each momentum and each move."""
-    table = []
+def main() -> None:
+    """Measures."""
+    moves = []
     for name, momentum in MOMENTA.items():
         for move in MOVES:
             row: dict[str, Any] = {"momentum": name, "move": move}
             for kind, lean in (("stored", False), ("lean", True)):
                 row[f"error_{kind}"], row[f"bar_{kind}"] = error_when_moved(momentum, lean, move)
-            table.append(row)
+            moves.append(row)
             print(row)
-    return table
-
-
-def main() -> None:
-    """Measures."""
-    write_rows(RESULTS / "lean" / "moves.csv", measure_moves(), digits=3)
+    write_rows(RESULTS / "lean" / "moves.csv", moves, digits=3)
     digits = load_digits()
     images = digits.train_x.reshape(len(digits.train_x), -1)
     rows = np.random.default_rng(0).integers(0, len(images), (STEPS, BATCH))

@@ -2,8 +2,7 @@
 
 All are called as ``tx.update(grads, state, params, value=loss, grad_fn=grad_fn, batch=batch)``, of
 which each uses what it needs. The step of each is the learning rate itself, never multiplied by
-α_t, as in the paper's experiments. ``benchmarks.self_tuning.peers`` adds defaults and grids of
-rates for those that are compared there.
+α_t, as in the paper's experiments.
 """
 
 import dataclasses
@@ -17,9 +16,20 @@ import mu2_optax
 from benchmarks import recipes
 from benchmarks.recipes import cosine
 from benchmarks.schedule_free_plus import schedule_free_plus
-from mu2_optax.sweep._command.optimizers import PAPER as PAPER
-from mu2_optax.sweep._command.optimizers import Setting as Setting
-from mu2_optax.sweep._command.optimizers import make_optimizer as make_paper_optimizer
+
+
+class Setting(NamedTuple):
+    """What an optimizer may want to know besides its learning rate.
+
+    Attributes:
+      momentum: The momenta, for those that have them.
+      projection: What keeps the params in their set, or None.
+      steps: How long the run will be; None if nobody knows.
+    """
+
+    momentum: mu2_optax.DoubleMomentum = mu2_optax.fixed_momentum()
+    projection: Callable[[Any], Any] | None = None
+    steps: int | None = None
 
 
 def at_params(state: Any, params: Any) -> Any:
@@ -38,6 +48,8 @@ class Optimizer(NamedTuple):
       evaluate: From (state, params) to the params to evaluate.
       gradients: Gradient evaluations of one step.
       share: The share of the batch that the correction is taken on.
+      untouched: The rate that was published as its default, or is customary.
+      rates: The grid that self-tuning optimizers and their peers are compared on.
     """
 
     title: str
@@ -45,12 +57,20 @@ class Optimizer(NamedTuple):
     evaluate: Callable[[Any, Any], Any] = at_params
     gradients: float = 1
     share: float = 1.0
+    untouched: float = 1.0
+    rates: tuple[float, ...] = ()
 
 
-def _paper(name: str, title: str, gradients: int = 1) -> Optimizer:
-    """One of those that the command knows too."""
-    make = lambda rate, s: make_paper_optimizer(name, rate, s)
-    return Optimizer(title, make, gradients=gradients)
+def _ours(title: str, make: Callable[..., Any], gradients: int = 2, **options: Any) -> Optimizer:
+    """One that has momenta and a set."""
+    made = lambda rate, s: make(rate, s.momentum, projection=s.projection, **options)
+    return Optimizer(title, made, gradients=gradients)
+
+
+def _with_momentum(title: str, momentum: mu2_optax.DoubleMomentum) -> Optimizer:
+    """μ²-SGD with momenta of its own."""
+    made = lambda rate, s: mu2_optax.mu2_sgd(rate, momentum, projection=s.projection)
+    return Optimizer(title, made, gradients=2)
 
 
 def _plain(
@@ -103,27 +123,31 @@ def _measured(rate: Any, setting: Setting) -> Any:
     return mu2_optax.mu2_sgd(rate, momentum, projection=setting.projection)
 
 
+PAPER = ("mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd", "momentum", "adam")
 OPTIMIZERS = {
     "mu2_auto": _auto("mu2_auto"),
     "mu2_auto_spectral": _auto("mu2_auto, spectral", spectral=True),
-    "mu2_sgd": _paper("mu2_sgd", "μ²-SGD", gradients=2),
+    "mu2_sgd": _ours("μ²-SGD", mu2_optax.mu2_sgd),
     "mu2_sgd_measured": Optimizer("μ²-SGD, β measured", _measured, gradients=2),
-    "mu2_extra_sgd": _paper("mu2_extra_sgd", "μ²-ExtraSGD", gradients=3),
-    "storm": _paper("storm", "STORM", gradients=2),
-    "anytime_sgd": _paper("anytime_sgd", "Anytime-SGD"),
-    "sgd": _paper("sgd", "SGD"),
-    "momentum": _paper("momentum", "momentum SGD"),
-    "adam": _paper("adam", "Adam"),
-    "mu2_adam": Optimizer(
-        "μ²-Adam",
-        lambda rate, s: mu2_optax.mu2_adam(rate, s.momentum, projection=s.projection),
+    "mu2_extra_sgd": _ours("μ²-ExtraSGD", mu2_optax.mu2_extra_sgd, 3, weighted_steps=False),
+    "storm": Optimizer(
+        "STORM",
+        lambda rate, s: mu2_optax.storm(rate, s.momentum.beta, projection=s.projection),
         gradients=2,
     ),
+    "anytime_sgd": _ours("Anytime-SGD", mu2_optax.anytime_sgd, 1),
+    "sgd": _plain("SGD", optax.sgd),
+    "momentum": _plain(
+        "momentum SGD", lambda rate: optax.chain(optax.ema(0.9, debias=False), optax.sgd(rate))
+    ),
+    "adam": _plain("Adam", optax.adam),
+    "mu2_adam": _ours("μ²-Adam", mu2_optax.mu2_adam),
     "schedule_free_sgd": _schedule_free("schedule-free SGD", recipes.schedule_free_sgd),
     "schedule_free_adamw": _schedule_free("schedule-free AdamW", recipes.schedule_free_adamw),
     "prodigy": _plain("Prodigy", contrib.prodigy),
     "dog_last": _plain("DoG", contrib.dog),
-    "anytime_exact": _paper("anytime_sgd", "exact gradient"),  # for tasks with that of all data
+    # The task's batches are then all of its data.
+    "anytime_exact": _ours("exact gradient", mu2_optax.anytime_sgd, 1),
     "adamw_cosine": _scheduled("AdamW, cosine", lambda rate, t: optax.adamw(cosine(rate, t))),
     "nadamw_cosine": _scheduled("NadamW, cosine", recipes.nadamw),
     "muon_cosine": _scheduled("Muon, cosine", recipes.muon),
@@ -164,3 +188,47 @@ PARTS = {
     for parts in (2, 4, 8, 16)
 }
 OPTIMIZERS |= PARTS
+
+# μ²-SGD with every pair of momenta, and β = 1, the plain gradient.
+MEASURED = mu2_optax.measured_beta()
+MOMENTA = {
+    "fixed γ, β = 0.9": mu2_optax.fixed_momentum(),
+    "fixed γ, β measured": mu2_optax.fixed_momentum(beta=MEASURED),
+    "fixed γ, no momentum of d": mu2_optax.fixed_momentum(beta=1.0),
+    "linear γ, β = 1/t": mu2_optax.linear_momentum(),
+    "linear γ, β measured": mu2_optax.linear_momentum(beta=MEASURED),
+    "linear γ, no momentum of d": mu2_optax.linear_momentum(beta=1.0),
+}
+OPTIMIZERS |= {title: _with_momentum(title, own) for title, own in MOMENTA.items()}
+
+# Of the self-tuning comparison: the rate of each as it comes, and those that it is tuned over; of
+# ours, which have nothing to choose and are not tuned, the factors tried.
+AUTO, SPECTRAL = OURS = ("mu2_auto", "mu2_auto_spectral")
+REFERENCE = "adamw_cosine"  # whose calibrated run gives the targets
+SMALL_RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
+LARGE_RATES = (3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+CHOICES: dict[str, tuple[float, tuple[float, ...]]] = {
+    AUTO: (1.0, (0.01, 0.1, 1.0, 10.0, 100.0)),
+    SPECTRAL: (1.0, (1.0,)),
+    REFERENCE: (1e-3, SMALL_RATES),
+    "schedule_free_adamw": (2.5e-3, (1e-3, 2.5e-3, 1e-2, 3e-2, 0.1, 0.3)),
+    "nadamw_cosine": (1.75e-3, (5e-4, 1.75e-3, 5e-3, 1.75e-2, 5e-2, 0.15)),
+    "muon_cosine": (1e-3, SMALL_RATES),
+    "sgd_cosine": (0.1, LARGE_RATES),
+    "prodigy_cosine": (1.0, FACTORS),
+    "prodigy": (1.0, FACTORS),
+    "adam": (1e-3, SMALL_RATES),
+    "adamw_wsd": (1e-3, SMALL_RATES),
+    "schedule_free_plus": (1.0, FACTORS),
+    "momo_adam": (1e-2, SMALL_RATES),
+    "mechanic": (1.0, FACTORS),
+    "dog": (1.0, FACTORS),
+    "dowg": (1.0, FACTORS),
+    "dadapt_adamw": (1.0, FACTORS),
+    "mu2_sgd": (0.1, LARGE_RATES),
+}
+PEERS = {
+    name: OPTIMIZERS[name]._replace(untouched=untouched, rates=rates)
+    for name, (untouched, rates) in CHOICES.items()
+}

@@ -3,10 +3,10 @@
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from benchmarks.experiment import Results, select
 from mu2_optax.sweep import SweepResult, lr_sensitivity, plateau_width, stability_range
-from mu2_optax.sweep._analysis.measures import bootstrap
-from mu2_optax.sweep._analysis.metrics import final_losses
 
 BUDGETS = {"steps": "equal steps", "evaluations": "equal gradient evaluations"}
 TOLERANCE = 0.01  # how far from the best accuracy a plateau may be
@@ -22,13 +22,11 @@ class Measure(NamedTuple):
 
 
 class Robustness(NamedTuple):
-    """The measures of one optimizer.
+    """The best mean test accuracy over the rates, and how much the rate matters.
 
-    Attributes:
-      best_accuracy: The best mean test accuracy over the rates.
-      plateau_width: Decades of rates whose accuracy is within 0.01 of the best.
-      stability_ratio: Largest over smallest rate whose test loss is within twice the best.
-      sensitivity: Mean over the rates of the test loss above the best, losses clipped at ln 10.
+    The plateau is the decades of rates whose accuracy is within 0.01 of the best; the ratio that of
+    the largest to the smallest rate whose test loss is within twice the best; the sensitivity the
+    mean over the rates of the test loss above the best, losses clipped at ln 10.
     """
 
     best_accuracy: Measure
@@ -38,18 +36,10 @@ class Robustness(NamedTuple):
 
 
 def with_budget(results: Results, budget: str, **values: Any) -> Results:
-    """Results by title at equal steps, or at equal gradient evaluations.
+    """Results by title at equal steps, or at equal gradient evaluations, one of ``BUDGETS``.
 
     At equal steps every optimizer takes as many steps as SGD; at equal evaluations one that
-    evaluates k gradients a step takes a k-th of them.
-
-    Args:
-      results: The results of an experiment.
-      budget: One of ``BUDGETS``.
-      **values: What else their cases must have, such as ``projection="none"``.
-
-    Returns:
-      The results by their optimizers' titles.
+    evaluates k gradients a step takes a k-th of them. The values select cases, as in `select`.
     """
     most = max(result.info["context"]["steps"] for result in results.values())
 
@@ -66,12 +56,20 @@ def with_budget(results: Results, budget: str, **values: Any) -> Results:
 
 def robustness(result: SweepResult) -> Robustness:
     """All measures of a sweep over the learning rate."""
-    _, losses, sign = final_losses(result, "test_accuracy", None)
-    value, interval = bootstrap(losses, lambda means: means.min(axis=-1), 0.95)
-    best = Measure(*(sign * bound for bound in (value, *interval[::-1])))
     rest = (
         plateau_width(result, "test_accuracy", TOLERANCE),
         stability_range(result, "test_loss"),
         lr_sensitivity(result, "test_loss", initial=UNIFORM_LOSS),
     )
-    return Robustness(best, *(Measure(measure.value, *measure.interval) for measure in rest))
+    rest = (Measure(measure.value, *measure.interval) for measure in rest)
+    return Robustness(best_accuracy(result.final("test_accuracy")), *rest)
+
+
+def best_accuracy(values: np.ndarray) -> Measure:
+    """The best mean over seeds of accuracies (rates, seeds), with a bootstrap over the seeds."""
+    values = np.where(np.isfinite(values), values, -np.inf)
+    seeds = values.shape[1]
+    drawn = np.random.default_rng(0).integers(0, seeds, (2000, seeds))
+    best = values[:, drawn].mean(axis=-1).max(axis=0)
+    low, high = np.quantile(best, (0.025, 0.975))
+    return Measure(float(values.mean(axis=1).max()), float(low), float(high))

@@ -9,8 +9,8 @@
 - ``lanes``: milliseconds for a lane of 100 steps of logistic regression (784 × 10, batch 64), with
   so many rates side by side in one call on one core.
 
-It writes ``results.csv`` and ``figure.png`` into ``benchmarks/results/scaling``; studies that are
-not run keep their rows. Takes about four minutes on one core.
+It writes ``benchmarks/results/scaling/results.csv``; studies that are not run keep their rows.
+``python -m benchmarks.costs`` draws the picture. Takes about four minutes on one core.
 """
 
 import argparse
@@ -22,15 +22,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
 
 from benchmarks.files import RESULTS, with_kept, write_rows
-from benchmarks.pictures import write_picture
-from benchmarks.step_cost import OPTIMIZERS, SGD, compiled, make_step, tree
-from benchmarks.step_cost import dense as dense_layers
-from benchmarks.sweep_throughput import logistic
+from benchmarks.image_tasks import dense_task, made_up
+from benchmarks.optimizers import OPTIMIZERS as REGISTRY
+from benchmarks.optimizers import Setting
+from benchmarks.step_cost import BATCH, MODELS, OPTIMIZERS, SGD, compiled, make_step, tree
 from benchmarks.timing import in_turn
+from benchmarks.training import make_train
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import sweep
 
@@ -39,13 +39,6 @@ PARAMS = (10**4, 10**5, 10**6, 10**7, 10**8)
 TIMES = (1, 10**3, 10**6, 10**9)
 LEAVES = (20, 200, 2000)
 LANES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-AXES = {
-    "params": ("params", "ms for a step"),
-    "t": ("t", "µs for a step"),
-    "leaves": ("leaves", "s to compile"),
-    "lanes": ("rates side by side", "ms a rate, for 100 steps"),
-}
-
 Rows = Iterator[tuple[str, int, float]]
 
 
@@ -65,7 +58,7 @@ def over_params(rounds: int) -> Rows:
 
 def over_t(rounds: int) -> Rows:
     """Microseconds of a step; all times take turns."""
-    loss, params, batch = dense_layers(784, 10)
+    loss, params, batch = MODELS["logistic regression"].make()
     for name in NAMES[1:]:
         step = jax.jit(make_step(loss, OPTIMIZERS[name]))
         state = OPTIMIZERS[name].tx.init(params)
@@ -98,7 +91,8 @@ def over_leaves(rounds: int) -> Rows:
 
 def over_lanes(rounds: int) -> Rows:
     """Milliseconds of a lane."""
-    train = logistic(100, count=10_000)
+    task = dense_task(made_up(10_000), (), BATCH)
+    train = make_train(task, REGISTRY["sgd"], Setting(), steps=100)
     for lanes in LANES:
         run = partial(sweep, train, np.geomspace(1e-4, 10, lanes), 1, progress=False)
         runs = [run(strategy="vmap").info["run_seconds"] for _ in range(rounds)]
@@ -106,32 +100,6 @@ def over_lanes(rounds: int) -> Rows:
 
 
 STUDIES = {"params": over_params, "t": over_t, "leaves": over_leaves, "lanes": over_lanes}
-
-
-def draw(rows: list[dict[str, Any]], file: Path) -> None:
-    """A panel for each study, both axes logarithmic."""
-    matplotlib.use("agg")
-    from matplotlib import pyplot as plt
-
-    studies = list(dict.fromkeys(row["study"] for row in rows))
-    lines = (len(studies) + 1) // 2  # two panels beside each other can be read on a phone
-    figure, axes = plt.subplots(lines, 2, figsize=(6.4, 3 * lines), squeeze=False)
-    for panel in axes.flat[len(studies) :]:
-        panel.set_axis_off()
-    for study, panel in zip(studies, axes.flat, strict=False):
-        for number, name in enumerate(NAMES):
-            own = [r for r in rows if r["study"] == study and r["optimizer"] == name]
-            if own:
-                x, y = ([float(row[column]) for row in own] for column in ("at", "value"))
-                panel.plot(x, y, marker="o", markersize=3, color=f"C{number}", label=name)
-        panel.set(xscale="log", yscale="log", xlabel=AXES[study][0], title=AXES[study][1])
-        if study == "t":  # flat: a scale that would show a factor of two
-            low, high = panel.get_ylim()
-            panel.set_ylim(low / 3, high * 3)
-    axes[0][0].legend(fontsize="x-small")
-    figure.tight_layout()
-    write_picture(figure, file)
-    plt.close(figure)
 
 
 def main() -> None:
@@ -154,7 +122,6 @@ def main() -> None:
     rows = with_kept(file, rows, ("study",))
     rows.sort(key=lambda row: list(STUDIES).index(row["study"]))
     write_rows(file, rows)
-    draw(rows, args.out / "figure.png")
 
 
 if __name__ == "__main__":

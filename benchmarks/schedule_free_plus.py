@@ -8,16 +8,7 @@ import optax
 
 
 class ScheduleFreePlusState(NamedTuple):
-    """The state of `schedule_free_plus`.
-
-    Attributes:
-      count: k, how many steps were made.
-      z: The iterate that moves.
-      x: The average, to evaluate at.
-      adam: The momenta of Adam's direction.
-      largest: The largest rate so far.
-      weights: The sum of the weights of the average.
-    """
+    """The state of `schedule_free_plus`: k, both points, momenta, the largest rate, the weights."""
 
     count: Any
     z: Any

@@ -1,13 +1,71 @@
-"""A small convolutional network with BatchNorm, in Flax linen, for measurements on the digits."""
+"""What BatchNorm and bfloat16 do to μ²-SGD, on a small CNN and scikit-learn's digits.
 
+    python -m benchmarks.small_cnn
+
+takes about five minutes on a 2-core x86-64 CPU, no GPU, prints a line for each measurement and
+writes ``batchnorm_at_the_average/results.csv`` and ``mixed_precision/results.csv`` in
+``benchmarks/results``. Expected: with Flax's default momentum of 0.99 for BatchNorm's running
+statistics, recalibration takes the accuracy from 0.52 to 0.82 after one epoch and from 0.973 to
+0.991 after ten; with 0.9 it hardly matters from the third on. Params in bf16 with the default state
+(float32) end as in float32, to within the spread over seeds; arithmetic in bf16 is as good with
+fixed momenta and worse with linear ones.
+"""
+
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen
 
 import mu2_optax.linen
+from benchmarks import files
+from mu2_optax.sweep import load_digits
+
+Batch = dict[str, np.ndarray]
+LEARNING_RATE, BATCH = 0.3, 64
+STATISTICS_MOMENTA, MEASURED_AFTER, SEEDS = (0.99, 0.9), (1, 3, 10), 3
+BF16_EPOCHS, BF16_SEEDS = 10, 5
+PRECISIONS = {  # of the params, of the arithmetic, of the state
+    "float32": (jnp.float32, jnp.float32, None),
+    "bf16 params": (jnp.bfloat16, jnp.float32, None),
+    "bf16 params and arithmetic": (jnp.bfloat16, jnp.bfloat16, None),
+    "bf16 params, arithmetic and state": (jnp.bfloat16, jnp.bfloat16, jnp.bfloat16),
+}
+MOMENTA = {
+    "fixed_momentum()": mu2_optax.fixed_momentum(),
+    "linear_momentum()": mu2_optax.linear_momentum(),
+}
+
+
+def digits() -> tuple[Batch, Batch]:
+    """1,437 images for training and 360 for testing, of shape (8, 8, 1), with pixels in [0, 1].
+
+    The package holds out every fifth image; the published numbers are those of the last fifth.
+    """
+    data = load_digits(standardize=False)
+    held_out = np.arange(len(data.train_y) + len(data.test_y)) % 5 == 4
+    image = np.empty((len(held_out), 8, 8, 1), np.float32)
+    label = np.empty(len(held_out), np.int32)
+    image[~held_out, ..., 0], image[held_out, ..., 0] = data.train_x, data.test_x
+    label[~held_out], label[held_out] = data.train_y, data.test_y
+    cut = len(label) * 4 // 5
+    return {"image": image[:cut], "label": label[:cut]}, {
+        "image": image[cut:],
+        "label": label[cut:],
+    }
+
+
+def batches(data: Batch, epochs: int, seed: int, size: int = BATCH) -> Iterator[Batch]:
+    """Shuffled batches of whole size."""
+    rng = np.random.default_rng(seed)
+    count = len(data["label"])
+    for _ in range(epochs):
+        order = rng.permutation(count)
+        for start in range(0, count - size + 1, size):
+            yield {name: array[order[start : start + size]] for name, array in data.items()}
 
 
 class CNN(linen.Module):
@@ -66,3 +124,68 @@ def accuracy(state: Any, data: Any) -> float:
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     logits = state.apply_fn(variables, data["image"], train=False)
     return float(jnp.mean(logits.argmax(-1) == data["label"]))
+
+
+def trained(
+    model: CNN, tx: Any, epochs: int, seed: int, data: Batch
+) -> Iterator[tuple[int, Any, list[float]]]:
+    """The epochs so far, the state and the losses of the batches of the last, after each epoch."""
+    state, losses = create(model, tx, jax.random.key(seed)), []
+    per_epoch = len(data["label"]) // BATCH
+    for number, batch in enumerate(batches(data, epochs, seed), start=1):
+        state, loss = train_step(state, batch)
+        losses.append(float(loss))
+        if number % per_epoch == 0:
+            yield number // per_epoch, state, losses[-per_epoch:]
+
+
+def recalibrated(momentum: float, seed: int, after: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    """The test accuracy with the running statistics, and with those at the average."""
+    train, test = digits()
+    model = CNN(statistics_momentum=momentum)
+
+    def forward(variables: Any, batch: Any) -> Any:
+        return model.apply(variables, batch["image"], mutable=["batch_stats"])
+
+    tx = mu2_optax.mu2_sgd(LEARNING_RATE)
+    for epochs, state, _ in trained(model, tx, max(after), seed, train):
+        if epochs in after:
+            variables = {"params": state.params, "batch_stats": state.batch_stats}
+            others = batches(train, 1, seed + 100)
+            statistics = mu2_optax.linen.recalibrate(forward, variables, others)
+            anew = state.replace(batch_stats=statistics)
+            row = {"momentum_of_the_statistics": momentum, "seed": seed, "epochs": epochs}
+            row["test_accuracy_running"] = accuracy(state, test)
+            yield row | {"test_accuracy_recalibrated": accuracy(anew, test)}
+
+
+def in_precision(momentum: str, precision: str, seed: int, epochs: int) -> dict[str, Any]:
+    """The test accuracy and the last epoch's mean loss."""
+    train, test = digits()
+    param_dtype, dtype, state_dtype = PRECISIONS[precision]
+    tx = mu2_optax.mu2_sgd(LEARNING_RATE, MOMENTA[momentum], state_dtype=state_dtype)
+    *_, (_, state, losses) = trained(CNN(param_dtype, dtype), tx, epochs, seed, train)
+    row = {"optimizer": f"{momentum}, {precision}", "learning_rate": LEARNING_RATE, "seed": seed}
+    return row | {"test_accuracy": accuracy(state, test), "training_loss": np.mean(losses)}
+
+
+def main() -> None:
+    """Trains, prints and writes the results."""
+    lagging = [(m, seed) for m in STATISTICS_MOMENTA for seed in range(SEEDS)]
+    cases = [(m, p, seed) for m in MOMENTA for p in PRECISIONS for seed in range(BF16_SEEDS)]
+    measured = {
+        "batchnorm_at_the_average": (
+            row for case in lagging for row in recalibrated(*case, MEASURED_AFTER)
+        ),
+        "mixed_precision": (in_precision(*case, BF16_EPOCHS) for case in cases),
+    }
+    for name, found in measured.items():
+        rows = []
+        for row in found:
+            rows.append(row)
+            print(*row.values(), flush=True)
+        files.write_rows(files.RESULTS / name / "results.csv", rows)
+
+
+if __name__ == "__main__":
+    main()

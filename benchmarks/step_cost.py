@@ -32,8 +32,9 @@ import optax
 
 import mu2_optax
 from benchmarks.files import RESULTS, with_kept, write_rows
-from benchmarks.image_tasks import cnn_task
+from benchmarks.image_tasks import cnn_task, dense_task, made_up
 from benchmarks.timing import in_turn, spread
+from benchmarks.training import Functions, cross_entropy
 from examples.cifar10_resnet import ResNet
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data
@@ -69,6 +70,9 @@ OPTIMIZERS = {
 }
 
 
+Problem = tuple[Any, Any, Any]  # a loss, its first params and a batch
+
+
 class Model(NamedTuple):
     """A model to measure.
 
@@ -79,38 +83,23 @@ class Model(NamedTuple):
       dtypes: Of the params and the batch. On a CPU, bfloat16 says nothing about convolutions.
     """
 
-    make: Callable[[], tuple[Any, Any, Any]]
+    make: Callable[[], Problem]
     steps: int
     copied: bool = False
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
 
 
-def dense(*sizes: int) -> tuple[Any, Any, Any]:
-    """Dense layers with ReLUs between them."""
-    keys = jax.random.split(jax.random.key(0), len(sizes) - 1)
-    params = [
-        {"w": jax.random.normal(k, (n, m)) / jnp.sqrt(n), "b": jnp.zeros(m)}
-        for k, (n, m) in zip(keys, itertools.pairwise(sizes), strict=True)
-    ]
+def of_task(make: Callable[[Data], Functions]) -> Callable[[], Problem]:
+    """A task on images."""
 
-    def loss(params: Any, batch: Any) -> Any:
-        x, labels = batch
-        for layer in params[:-1]:
-            x = jax.nn.relu(x @ layer["w"] + layer["b"])
-        return cross_entropy(x @ params[-1]["w"] + params[-1]["b"], labels)
+    def made() -> Problem:
+        task = make(made_up(BATCH))
+        return task.loss, task.init(jax.random.key(0)), task.batch(jnp.arange(BATCH))
 
-    return loss, params, (jax.random.normal(jax.random.key(1), (BATCH, sizes[0])), _labels(BATCH))
+    return made
 
 
-def cnn() -> tuple[Any, Any, Any]:
-    """The paper's CNN."""
-    images = np.random.default_rng(0).normal(size=(BATCH, 28, 28)).astype(np.float32)
-    labels = np.asarray(_labels(BATCH))
-    task = cnn_task(Data(images, labels, images, labels), BATCH)
-    return task.loss, task.init(jax.random.key(0)), task.batch(jnp.arange(BATCH))
-
-
-def resnet(depth: int = 18, width: int = 4, batch: int = 32) -> tuple[Any, Any, Any]:
+def resnet(depth: int = 18, width: int = 4, batch: int = 32) -> Problem:
     """The ResNet of `examples.cifar10_resnet` with few channels."""
     model = ResNet(depth, width)
     images = jax.random.normal(jax.random.key(1), (batch, 32, 32, 3))
@@ -125,26 +114,21 @@ def resnet(depth: int = 18, width: int = 4, batch: int = 32) -> tuple[Any, Any, 
     return loss, variables["params"], (images, _labels(batch))
 
 
-def tree(count: int = 100_000_000, leaves: int = 200) -> tuple[Any, Any, Any]:
+def tree(count: int = 100_000_000, leaves: int = 200) -> Problem:
     """Many numbers with a loss of which the gradient is the numbers times a mean."""
     params = [jnp.full(count // leaves, 1.0 + i) for i in range(leaves)]
     loss = lambda params, batch: batch.mean() * sum(jnp.sum(p * p) for p in params) / 2
     return loss, params, jnp.full(8, 1e-3)
 
 
-def cross_entropy(logits: Any, labels: Any) -> Any:
-    losses = optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels)
-    return losses.mean()
-
-
-def _labels(count: int) -> jax.Array:
-    return jnp.arange(count, dtype=jnp.int32) % 10
+def _labels(count: int) -> np.ndarray:
+    return np.arange(count, dtype=np.int32) % 10
 
 
 MODELS = {
-    "logistic regression": Model(lambda: dense(784, 10), 100),
-    "MLP 784-512-512-10": Model(lambda: dense(784, 512, 512, 10), 8),
-    "the paper's CNN": Model(cnn, 3, dtypes=("float32",)),
+    "logistic regression": Model(of_task(lambda data: dense_task(data, (), BATCH)), 100),
+    "MLP 784-512-512-10": Model(of_task(lambda data: dense_task(data, (512, 512), BATCH)), 8),
+    "the paper's CNN": Model(of_task(lambda data: cnn_task(data, BATCH)), 3, dtypes=("float32",)),
     "ResNet-18, width 4": Model(resnet, 2, dtypes=("float32",)),
     "10⁸ params in 200 leaves": Model(tree, 1, copied=True),
 }
@@ -153,15 +137,11 @@ DTYPES = ("float32", "bfloat16")
 
 def make_step(loss: Any, optimizer: Optimizer) -> Callable[..., Any]:
     """The step of a user: one gradient, the update, the new params."""
-    grad_fn = jax.grad(loss)
     tx = optax.with_extra_args_support(optimizer.tx)
-    in_parts = mu2_optax.value_and_grad(loss, part=SHARE)
+    evaluate = mu2_optax.value_and_grad(loss, part=SHARE if optimizer.in_part else None)
 
     def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any]:
-        if optimizer.in_part:
-            _, grads, again = in_parts(params, batch)
-        else:
-            grads, again = grad_fn(params, batch), {"grad_fn": grad_fn, "batch": batch}
+        _, grads, again = evaluate(params, batch)
         updates, state = tx.update(grads, state, params, **again)
         return optax.apply_updates(params, updates), state
 
@@ -189,41 +169,36 @@ def compiled(loss: Any, optimizer: Optimizer, params: Any, batch: Any, steps: in
     peak = memory.temp_size_in_bytes + memory.argument_size_in_bytes
     peak += memory.output_size_in_bytes - memory.alias_size_in_bytes
 
-    def seconds() -> float:
-        start = time.perf_counter()
-        for _ in range(steps):
-            held[0] = step(*held[0], batch)
-        jax.block_until_ready(held[0])
-        return time.perf_counter() - start
+    def call() -> Any:
+        held[0] = step(*held[0], batch)
+        return held[0]
 
-    return Measured(seconds, compile_seconds, size(held[0][1]), peak)
+    return Measured(clock(call, steps), compile_seconds, size(held[0][1]), peak)
 
 
-def timed(function: Any, *args: Any, steps: int) -> Callable[[], float]:
-    """A function that times calls of a jitted function."""
-    function = jax.jit(function).lower(*args).compile()
+def clock(call: Callable[[], Any], steps: int) -> Callable[[], float]:
+    """A function that times so many calls."""
 
     def seconds() -> float:
         start = time.perf_counter()
         for _ in range(steps):
-            out = function(*args)
+            out = call()
         jax.block_until_ready(out)
         return time.perf_counter() - start
 
     return seconds
 
 
+def timed(function: Any, *args: Any, steps: int) -> Callable[[], float]:
+    """A function that times calls of a jitted function."""
+    function = jax.jit(function).lower(*args).compile()
+    return clock(lambda: function(*args), steps)
+
+
 def copying(count: int, steps: int) -> Callable[[], float]:
     """A function that times copies of so many bytes from one place in memory to another."""
     source, target = np.ones(count, np.uint8), np.ones(count, np.uint8)
-
-    def seconds() -> float:
-        start = time.perf_counter()
-        for _ in range(steps):
-            np.copyto(target, source)
-        return time.perf_counter() - start
-
-    return seconds
+    return clock(lambda: np.copyto(target, source), steps)
 
 
 def size(tree: Any) -> int:

@@ -14,7 +14,7 @@ rate; ``measures`` has plateau width, stability ratio, learning-rate sensitivity
 Both select by ``projection``, and by ``budget=steps`` or ``budget=evaluations`` where an optimizer
 was run for each.
 ``self_tuning`` has what ``benchmarks.self_tuning`` found, from the folder of its files; ``show`` is
-one of ``TABLES`` of its module ``rows`` or of ``SENTENCES``, with the ``side`` and the ``role`` of
+one of ``TABLES`` of its modules ``rows`` and ``summary``, with the ``side`` and the ``role`` of
 those that have one.
 ``beside_adam`` and ``every_step`` have what ``benchmarks.step_cost`` measured, from its CSV file;
 ``vs_pytorch`` what ``benchmarks.vs_pytorch`` did, from the folder of its files;
@@ -33,17 +33,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import cost_tables
+from benchmarks import costs
 from benchmarks.experiment import Results, load, select
 from benchmarks.files import RESULTS, read_rows
 from benchmarks.robustness_measures import Measure, robustness, with_budget
-from benchmarks.self_tuning import analysis
+from benchmarks.self_tuning import analysis, summary
 from benchmarks.self_tuning import rows as self_tuning
 from benchmarks.self_tuning.rows import markdown
-from benchmarks.self_tuning.sentences import SENTENCES
 
 ROOT = RESULTS.parents[1]
-POINTS = ("params", "average")
 MARKED = re.compile(
     r"(?P<head><!-- table (?P<file>\S+) (?P<kind>\w+)(?P<options>( \w+=\w+)*) -->\n)"
     r"(?P<body>.*?)(?P<tail><!-- end of table -->)",
@@ -87,16 +85,14 @@ def measures_table(results: Results) -> str:
 
 
 def forgotten_table(file: Path) -> str:
-    """Accuracy and loss at the params and at the average, means over the seeds."""
+    """What a task is judged by, at the params and at the average, means over the seeds."""
     rows = read_rows(file)
-    columns = [f"{what}_{where}" for what in ("accuracy", "loss") for where in POINTS]
     body = []
     for case in dict.fromkeys((row["task"], row["steps"]) for row in rows):
         own = [row for row in rows if (row["task"], row["steps"]) == case]
-        means = [np.mean([float(row[column]) for row in own]) for column in columns]
+        means = [np.mean([float(row[at]) for row in own]) for at in ("at_params", "at_average")]
         body.append([*case, *(f"{mean:.3f}" for mean in means)])
-    shown = [f"{what} at the {where}" for what in ("accuracy", "loss") for where in POINTS]
-    return markdown(["", "steps", *shown], body)
+    return markdown(["", "steps", "at the params", "at the average"], body)
 
 
 def rows_table(file: Path) -> str:
@@ -174,13 +170,11 @@ def _self_tuning_results(folder: Path) -> analysis.Results:
 
 
 def self_tuning_table(folder: Path, show: str, **which: str) -> str:
-    """A table, or a sentence, about the runs of ``benchmarks.self_tuning``."""
-    results = _self_tuning_results(folder)
-    if show in SENTENCES:
-        return SENTENCES[show](results, **which)
-    if show not in self_tuning.TABLES:
-        raise ValueError(f"no such table: {show}; choose {', '.join(self_tuning.TABLES)}.")
-    return markdown(*self_tuning.TABLES[show](results, **which))
+    """A table about the runs of ``benchmarks.self_tuning``."""
+    known = self_tuning.TABLES | summary.TABLES
+    if show not in known:
+        raise ValueError(f"no such table: {show}; choose {', '.join(known)}.")
+    return markdown(*known[show](_self_tuning_results(folder), **which))
 
 
 TABLES: dict[str, Callable[..., str]] = {
@@ -190,9 +184,9 @@ TABLES: dict[str, Callable[..., str]] = {
     "self_tuning": self_tuning_table,
     "forgotten_average": forgotten_table,
     "clipping": clipping_table,
-    "beside_adam": _of_head_and_body(cost_tables.beside_adam_rows),
-    "every_step": _of_head_and_body(cost_tables.every_step_rows),
-    "vs_pytorch": _of_head_and_body(cost_tables.pytorch_rows),
+    "beside_adam": _of_head_and_body(costs.beside_adam_rows),
+    "every_step": _of_head_and_body(costs.every_step_rows),
+    "vs_pytorch": _of_head_and_body(costs.pytorch_rows),
 }
 
 

@@ -31,13 +31,13 @@ import torch
 
 import mu2_optax
 from benchmarks.files import RESULTS, write_rows
-from benchmarks.image_tasks import cnn_task, dense_task
-from benchmarks.scanned_task import Task
+from benchmarks.image_tasks import cnn_task, dense_task, made_up
 from benchmarks.timing import CORES, in_turn, spread
+from benchmarks.training import Functions
 from examples.cpu_layers import keep_freed_memory
 from mu2_optax.sweep import Data, sweep
 
-BATCH, IMAGES, RATE = 64, 10_000, 0.1
+BATCH, RATE = 64, 0.1
 RATES, SEEDS = np.logspace(-4, 1, 6), 3
 EAGER = "PyTorch, eager"
 
@@ -90,7 +90,7 @@ class Model(NamedTuple):
     """A model on both sides.
 
     Attributes:
-      task: From data to this side's `Task`.
+      task: From data to this side's functions.
       modules: Makes the layers of PyTorch's.
       momentum: α, β and γ here.
       weights: γ and β there, as functions of t.
@@ -99,7 +99,7 @@ class Model(NamedTuple):
       steps: Steps of a round.
     """
 
-    task: Callable[[Data], Task]
+    task: Callable[[Data], Functions]
     modules: Callable[[], Any]
     momentum: mu2_optax.DoubleMomentum
     weights: tuple[Callable[[int], float], Callable[[int], float]]
@@ -112,7 +112,7 @@ class Model(NamedTuple):
         ball = self.radius and mu2_optax.per_tensor(mu2_optax.onto_l2_ball(self.radius))
         return mu2_optax.mu2_sgd(rate, self.momentum, projection=ball)
 
-    def step(self, task: Task, rate: Any) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
+    def step(self, task: Functions, rate: Any) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
         """This side's step: from params, state and batch to the next params and state."""
         grad_fn, tx = jax.grad(task.loss), self.optimizer(rate)
 
@@ -174,14 +174,6 @@ MODELS = {
     ),
     "the paper's CNN": Model(lambda data: cnn_task(data, BATCH), _cnn, **FIXED, steps=12),
 }
-
-
-def made_up(count: int = IMAGES) -> Data:
-    """Numbers in the place of MNIST's."""
-    rng = np.random.default_rng(0)
-    images = rng.normal(size=(count, 28, 28)).astype(np.float32)
-    labels = rng.integers(0, 10, count).astype(np.int32)
-    return Data(images, labels, images[:BATCH], labels[:BATCH])
 
 
 def as_tensors(params: Any) -> list[Any]:
@@ -252,45 +244,43 @@ def here(model: Model, data: Data, *, scanned: bool = False) -> Callable[..., An
     return train_from_python
 
 
-def seconds_here(model: Model, data: Data, rows: Any, scanned: bool) -> Callable[[], float]:
-    """Times the steps of a round, which go on from those of the last."""
+def timed(train: Callable[[], Any]) -> Callable[[], float]:
+    """A function that times a round of training."""
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        train()
+        return time.perf_counter() - start
+
+    return seconds
+
+
+def going_on(model: Model, data: Data, rows: Any, scanned: bool) -> Callable[[], Any]:
+    """This side's steps of a round, which go on from those of the last."""
     train = here(model, data, scanned=scanned)
     params = model.task(data).init(jax.random.key(0))
     held = [(params, model.optimizer(RATE).init(params))]
 
-    def measured() -> float:
-        start = time.perf_counter()
+    def of_round() -> None:
         held[0] = jax.block_until_ready(train(*held[0], rows))
-        return time.perf_counter() - start
 
-    return measured
-
-
-def seconds_there(train: Callable[[Any], None], rows: Any) -> Callable[[], float]:
-    """The same for PyTorch's."""
-
-    def measured() -> float:
-        start = time.perf_counter()
-        train(rows)
-        return time.perf_counter() - start
-
-    return measured
+    return of_round
 
 
 def steps_a_second(
     model: Model, rounds: int, steps: int, compiled: bool = False
 ) -> Iterator[dict[str, Any]]:
     """A row for each way to train a model; or for PyTorch's compiler alone, beside eager mode."""
-    data = made_up()
+    data = made_up(10_000)
     params = model.task(data).init(jax.random.key(0))
     rows = np.random.default_rng(1).integers(0, len(data.train_y), (steps, BATCH))
-    ways = {EAGER: seconds_there(there(model, data, params)[0], rows)}
+    of = lambda compiled: timed(partial(there(model, data, params, compiled=compiled)[0], rows))
+    ways = {EAGER: of(False)}
     if compiled:
-        training, _ = there(model, data, params, compiled=True)
-        ways["PyTorch, torch.compile"] = seconds_there(training, rows)
+        ways["PyTorch, torch.compile"] = of(True)
     else:
-        ways["mu2_optax, jitted step"] = seconds_here(model, data, rows, scanned=False)
-        ways["mu2_optax, lax.scan"] = seconds_here(model, data, rows, scanned=True)
+        ways["mu2_optax, jitted step"] = timed(going_on(model, data, rows, scanned=False))
+        ways["mu2_optax, lax.scan"] = timed(going_on(model, data, rows, scanned=True))
     seconds = in_turn(ways, rounds)
     for way, found in seconds.items():
         if way != EAGER or not compiled:
@@ -299,7 +289,7 @@ def steps_a_second(
 
 def sweeps(rounds: int, steps: int) -> Iterator[dict[str, Any]]:
     """A row for each way to make the 18 runs; the unit is runs a second."""
-    model, data = MODELS["logistic regression"], made_up()
+    model, data = MODELS["logistic regression"], made_up(10_000)
     task = model.task(data)
     params = task.init(jax.random.key(0))
     compiling = []
@@ -316,13 +306,12 @@ def sweeps(rounds: int, steps: int) -> Iterator[dict[str, Any]]:
         compiling.append(info["compile_seconds"])  # later rounds find it in the cache
         return info["run_seconds"]
 
-    def one_after_another() -> float:
-        start = time.perf_counter()
+    @timed
+    def one_after_another() -> None:
         for seed in range(SEEDS):
             rows = np.random.default_rng(seed).integers(0, len(data.train_y), (steps, BATCH))
             for rate in RATES:
                 there(model, data, params, rate=float(rate))[0](rows)
-        return time.perf_counter() - start
 
     seconds = in_turn({EAGER: one_after_another, "mu2_optax, sweep": ours}, rounds)
     seconds["mu2_optax, sweep with its compilation"] = seconds["mu2_optax, sweep"] + compiling[0]

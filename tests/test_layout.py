@@ -58,11 +58,7 @@ PUBLIC = {
 
 # What outside of the package imports a private name of it. Tests of the sweep's own modules may.
 PRIVATE_ELSEWHERE = {
-    "benchmarks/optimizers.py",
-    "benchmarks/robustness_measures.py",
-    "benchmarks/sweep_throughput.py",
     "tests/test_mixed_precision.py",  # how float16 is rounded, down to the smallest
-    "tests/test_self_tuning.py",  # whether the constants of `mu2_auto` are the frozen ones
 }
 
 # Those that come from a paper cite it; what surrounds them refers to them.

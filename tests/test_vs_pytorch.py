@@ -6,14 +6,14 @@ import pytest
 from commands import call
 
 torch = pytest.importorskip("torch", reason="needs the extra `bench`")
-from benchmarks import files, vs_pytorch  # noqa: E402
+from benchmarks import files, image_tasks, vs_pytorch  # noqa: E402
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", vs_pytorch.MODELS)
 @pytest.mark.parametrize("scanned", [False, True])
-def test_both_sides_make_the_same_steps(name, scanned):
-    model, data = vs_pytorch.MODELS[name], vs_pytorch.made_up(count=256)
+def test_vs_pytorch_makes_the_same_steps_on_both_sides(name, scanned):
+    model, data = vs_pytorch.MODELS[name], image_tasks.made_up(256)
     rows = np.random.default_rng(2).integers(0, 256, (6, vs_pytorch.BATCH))
     task = model.task(data)
     params = task.init(jax.random.key(0))
@@ -39,7 +39,7 @@ def test_both_sides_make_the_same_steps(name, scanned):
 
 
 @pytest.mark.slow
-def test_the_comparison_runs_and_writes_a_row_for_each_way(tmp_path, monkeypatch):
+def test_vs_pytorch_writes_a_row_for_each_way(tmp_path, monkeypatch):
     monkeypatch.setattr(vs_pytorch.torch, "compile", lambda modules: modules)  # takes half a minute
     options = ["--rounds", 1, "--sweep-rounds", 1, "--steps", 2, "--out", tmp_path]
     call(vs_pytorch, monkeypatch, *options)

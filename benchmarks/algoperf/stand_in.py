@@ -1,7 +1,6 @@
 """A stand-in for AlgoPerf's harness: its names, its loop and its order of calls, on local images.
 
     python -m benchmarks.algoperf.stand_in --data mnist     # 20 s of a core of an x86-64 CPU
-    python -m benchmarks.algoperf.stand_in --data cifar10   # 3 minutes
 
 The submission gets what it gets there: functions called by keyword, sums for losses, padded batches
 with weights, a model whose running statistics go in and come out, and an evaluation at what
@@ -24,12 +23,9 @@ import numpy as np
 import optax
 from flax import linen
 
-from benchmarks.small_cnn import CNN
 from examples import data as datasets
-from examples.option_types import positive_int
 
 SUBMISSION = Path(__file__).with_name("submission.py")
-EVALUATED_AT_ONCE = 1000
 
 
 class LossType(enum.Enum):
@@ -78,12 +74,7 @@ class MLP(linen.Module):
 
 
 class Workload:
-    """A model and its images, with the names of ``algoperf.spec.Workload``.
-
-    Args:
-      model: From images to logits; its second argument is ``train``.
-      data: The images.
-    """
+    """A model (of images and ``train``) and its images, as ``algoperf.spec.Workload``."""
 
     loss_type = LossType.SOFTMAX_CROSS_ENTROPY
     metrics_logger: Any = None
@@ -144,48 +135,26 @@ class Workload:
         targets = optax.smooth_labels(jax.nn.one_hot(label_batch, 10), label_smoothing)
         losses = optax.softmax_cross_entropy(logits_batch, targets)
         weights = jnp.ones(len(losses)) if mask_batch is None else mask_batch
-        losses = losses * weights
-        return {
-            "summed": losses.sum(),
-            "n_valid_examples": weights.sum(),
-            "per_example": losses,
-        }
+        summed = (losses * weights).sum()
+        return {"summed": summed, "n_valid_examples": weights.sum(), "per_example": losses}
 
     def eval_model(self, params: Any, model_state: Any) -> dict[str, float]:
         """The accuracy and the mean loss on the test images."""
-        forward = jax.jit(
-            lambda images: self.model_fn(
-                params, {"inputs": images}, model_state, ForwardPassMode.EVAL, None, False
-            )[0]
-        )
-        images, labels = self.data.test_x, self.data.test_y
-        starts = range(0, len(labels), EVALUATED_AT_ONCE)
-        logits = np.concatenate([forward(images[i : i + EVALUATED_AT_ONCE]) for i in starts])
+        labels, batch = self.data.test_y, {"inputs": self.data.test_x}
+        logits, _ = self.model_fn(params, batch, model_state, ForwardPassMode.EVAL, None, False)
         loss = self.loss_fn(labels, logits)["summed"] / len(labels)
         return {"accuracy": float((logits.argmax(-1) == labels).mean()), "loss": float(loss)}
 
 
 def _types(params: Any) -> Any:
     """The types of params as AlgoPerf gives them: by their names, under names in lower case."""
-    kinds = {
-        "kernel": ParameterType.WEIGHT,
-        "bias": ParameterType.BIAS,
-        "scale": ParameterType.BATCH_NORM_SCALE,
-    }
-    return {
-        name.lower(): _types(part) if isinstance(part, dict) else kinds[name]
-        for name, part in params.items()
-    }
+    kinds = dict(zip(("kernel", "bias", "scale"), ParameterType, strict=True))
+    of = lambda name, part: _types(part) if isinstance(part, dict) else kinds[name]
+    return {name.lower(): of(name, part) for name, part in params.items()}
 
 
 class Evaluation(NamedTuple):
-    """What the runner has when it evaluates.
-
-    Attributes:
-      step: The number of steps taken.
-      before: Params and running statistics before `prepare_for_eval`.
-      after: The same after it: what is evaluated.
-    """
+    """Params and running statistics before and after `prepare_for_eval`, after so many steps."""
 
     step: int
     before: tuple[Any, Any]
@@ -210,49 +179,29 @@ def train_once(
     queue = workload._build_input_queue(data_rng, "train", None, batch_size)
     params, model_state = workload.init_model_fn(model_rng)
     optimizer_state = submission.init_optimizer_state(workload, params, model_state, None, opt_rng)
-    for global_step in range(steps):
-        select_rng, update_rng, prepare_rng = jax.random.split(
-            jax.random.fold_in(rng, global_step), 3
-        )
+    fixed = {
+        "workload": workload,
+        "current_params_types": None,
+        "hyperparameters": None,
+        "loss_type": workload.loss_type,
+        "eval_results": [],
+    }
+    for step in range(steps):
+        keys = jax.random.split(jax.random.fold_in(rng, step), 3)
         batch = submission.data_selection(
-            workload, queue, optimizer_state, params, model_state, None, global_step, select_rng
+            workload, queue, optimizer_state, params, model_state, None, step, keys[0]
         )
-        common = {
-            "workload": workload,
-            "current_params_types": workload.model_params_types,
-            "hyperparameters": None,
-            "loss_type": workload.loss_type,
-            "eval_results": [],
-        }
-        optimizer_state, params, model_state = submission.update_params(
-            current_param_container=params,
-            model_state=model_state,
-            batch=batch,
-            optimizer_state=optimizer_state,
-            global_step=global_step,
-            rng=update_rng,
-            train_state=types.MappingProxyType({}),
-            **common,
-        )
-        if global_step + 1 in evaluate_at:
-            del batch
+        now = {"current_param_container": params, "model_state": model_state}
+        now |= {"optimizer_state": optimizer_state, "global_step": step, "rng": keys[1]}
+        extra = {"batch": batch, "train_state": types.MappingProxyType({})}
+        optimizer_state, params, model_state = submission.update_params(**fixed, **now, **extra)
+        if step + 1 in evaluate_at:
             before = params, model_state
-            optimizer_state, params, model_state = submission.prepare_for_eval(
-                current_param_container=params,
-                model_state=model_state,
-                optimizer_state=optimizer_state,
-                global_step=global_step + 1,
-                rng=prepare_rng,
-                **common,
-            )
-            evaluated(Evaluation(global_step + 1, before, (params, model_state)))
+            now = {"current_param_container": params, "model_state": model_state}
+            now |= {"optimizer_state": optimizer_state, "global_step": step + 1, "rng": keys[2]}
+            optimizer_state, params, model_state = submission.prepare_for_eval(**fixed, **now)
+            evaluated(Evaluation(step + 1, before, (params, model_state)))
     return optimizer_state, params, model_state
-
-
-NETWORKS = {
-    "mnist": ("mnist", lambda: MLP()),
-    "cifar10": ("cifar", lambda: CNN()),
-}
 
 
 def main() -> None:
@@ -260,31 +209,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = parser.add_argument
-    add("--data", choices=NETWORKS, default="mnist", help="default: %(default)s")
-    add("--data-dir", metavar="DIR", help=f"default: {datasets.DATA_VARIABLE}")
-    add("--passes", type=positive_int, default=3, metavar="N", help="default: %(default)s")
-    add("--seed", type=int, default=0, help="default: %(default)s")
+    datasets.add_arguments(parser, default="mnist")
+    parser.add_argument("--passes", type=int, default=3, metavar="N", help="default: %(default)s")
     args = parser.parse_args()
     submission = load_submission()
-    name, network = NETWORKS[args.data]
-    workload = Workload(network(), datasets.load_or_exit(parser, args))
-    size = submission.get_batch_size(name)
+    workload = Workload(MLP(), datasets.load_or_exit(parser, args))
+    size = submission.get_batch_size("mnist")
     a_pass = -(-len(workload.data.train_y) // size)
     steps = args.passes * a_pass
 
     def show(evaluation: Evaluation) -> None:
         (y, running), (x, recalibrated) = evaluation.before, evaluation.after
         points = {"average": (x, recalibrated), "point of the gradient": (y, running)}
-        if running is not None:
-            points["average with running statistics"] = (x, running)
         found = {point: workload.eval_model(*pair) for point, pair in points.items()}
         shown = (f"{point} {m['accuracy']:.4f} ({m['loss']:.4f})" for point, m in found.items())
         print(f"step {evaluation.step}:", ", ".join(shown), flush=True)
 
     print(f"{args.data}, batches of {size}; accuracy and loss on the test images")
     evaluate_at = {a_pass // 4, *range(a_pass, steps + 1, a_pass)}
-    train_once(submission, workload, size, steps, evaluate_at, args.seed, show)
+    train_once(submission, workload, size, steps, evaluate_at, evaluated=show)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,11 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.self_tuning import frozen, records, report, roles, runner
-from benchmarks.self_tuning.peers import AUTO, OURS, PEERS
-from benchmarks.self_tuning.task import DEVELOPMENT, SIDES
+from benchmarks.optimizers import AUTO, OURS, PEERS
+from benchmarks.records import made_by
+from benchmarks.self_tuning import frozen, goals, pictures, roles, runner
+from benchmarks.self_tuning.analysis import Results
+from benchmarks.self_tuning.task import DEVELOPMENT, FOLDER, SIDES, records
 from benchmarks.self_tuning.tasks import TASKS
 from examples.cpu_layers import keep_freed_memory
 from examples.data import DATA_VARIABLE
@@ -43,7 +45,7 @@ def arguments(options: list[str] | None = None) -> argparse.Namespace:
     add("--seeds", type=positive_int, default=SEEDS, metavar="N", help="default: %(default)s")
     add("--minutes", type=positive_float, help="start no run after so many; go on another time")
     add("--data-dir", metavar="DIR", help=f"folder of the data; default: {DATA_VARIABLE}")
-    add("--out", type=Path, default=records.FOLDER, metavar="DIR", help="where results are")
+    add("--out", type=Path, default=FOLDER, metavar="DIR", help="where results are")
     add("--frozen", metavar="COMMIT", help="the commit that froze the constants of mu2_auto")
     add("--freeze", action="store_true", help="note what mu2_auto gives in this commit, and stop")
     add("--again", nargs="+", default=(), choices=PEERS, metavar="NAME", help="forget their runs")
@@ -74,13 +76,13 @@ def allowed(name: str, peer: str, frozen: str | None) -> bool:
 def run(args: argparse.Namespace) -> bool:
     """Runs what is missing; returns whether everything was run before time was over."""
     deadline = args.minutes and time.monotonic() + 60 * args.minutes
-    info = records.made_by(args.frozen)
+    info = made_by("benchmarks.self_tuning", frozen=args.frozen)
     for name in args.task:
         for peer in args.again:
             if allowed(name, peer, args.frozen):
-                records.Records(args.out, name).drop(peer)
+                records(args.out, name).drop(peer)
     for name in args.task:
-        task, own = TASKS[name], records.Records(args.out, name)
+        task, own = TASKS[name], records(args.out, name)
         for peer in (peer for peer in args.peers if allowed(name, peer, args.frozen)):
             train = None
             for role in args.role:
@@ -88,17 +90,17 @@ def run(args: argparse.Namespace) -> bool:
                     if deadline and time.monotonic() > deadline:
                         return False
                     data = runner.load(task, args.data_dir)
-                    train = train or runner.make_train(task, PEERS[peer].make, PEERS[peer].evaluate)
+                    train = train or runner.make_train(task, PEERS[peer])
                     start = time.perf_counter()
                     found = runner.as_numbers(train(data, cell.rate, cell.seed))
                     found["seconds"] = time.perf_counter() - start
-                    own.add(cell, found, info)
+                    own.add({cell: found}, info)
                     print(name, *cell, f"{found[roles.VALIDATION]:.5g}", flush=True)
     return True
 
 
 def main() -> None:
-    """Runs, and reports."""
+    """Runs, draws the pictures, and says which goals are met."""
     args = arguments()
     if args.freeze:
         frozen.write()
@@ -107,7 +109,9 @@ def main() -> None:
     if not args.report:
         finished = run(args)
         print("finished" if finished else "stopped: go on with the same command")
-    report.write(args.out, args.seeds)
+    results = Results(args.out, args.seeds)
+    pictures.draw(results, args.out)
+    print(*goals.goals(results), f"drew the pictures of {args.out}", sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, REFERENCE
-from benchmarks.self_tuning.records import Cell, Records, Runs
+from benchmarks.optimizers import AUTO, OURS, PEERS, REFERENCE
+from benchmarks.records import Runs
 from benchmarks.self_tuning.roles import (
     CALIBRATED,
     RETUNED,
@@ -21,7 +21,7 @@ from benchmarks.self_tuning.roles import (
     role_rate,
 )
 from benchmarks.self_tuning.runner import POINTS
-from benchmarks.self_tuning.task import TEST, VALIDATION, Task
+from benchmarks.self_tuning.task import TEST, VALIDATION, Cell, Task, records
 from benchmarks.self_tuning.tasks import TASKS
 
 TARGET_AT = 0.9  # the share of its steps at which the reference gives the target
@@ -46,7 +46,7 @@ class Results:
 
     def __init__(self, folder: Path, seeds: int = 3):
         self.folder = folder
-        self.runs: dict[str, Runs] = {name: Records(folder, name).read() for name in TASKS}
+        self.runs: dict[str, Runs] = {name: records(folder, name).read() for name in TASKS}
         self.seeds = seeds
 
     @cached_property

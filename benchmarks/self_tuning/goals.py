@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from benchmarks.optimizers import AUTO, OURS, PEERS
 from benchmarks.self_tuning.analysis import Results, behind, figure
-from benchmarks.self_tuning.peers import AUTO, OURS, PEERS
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
 from benchmarks.self_tuning.task import DEVELOPMENT, SIDES, TEST
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS

@@ -1,40 +1,51 @@
-"""Pictures of the results: profiles, tasks, factors, and one for the front page."""
+"""Pictures of the results: profiles, factors, and one for the front page."""
 
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from benchmarks.pictures import write_picture
+from benchmarks.optimizers import AUTO, OURS, PEERS, REFERENCE, SPECTRAL
+from benchmarks.pictures import (
+    BLUE,
+    COLORS,
+    GREEN,
+    ORANGE,
+    SKY,
+    Look,
+    axis,
+    data,
+    lines,
+    looks,
+    write_picture,
+)
 from benchmarks.self_tuning.analysis import LONGEST, Results, behind, profile
-from benchmarks.self_tuning.goals import factor_margins, margins
-from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, REFERENCE, SPECTRAL
+from benchmarks.self_tuning.goals import VARIANT_LIMIT, factor_margins, margins
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, counted
 from benchmarks.self_tuning.rows import ROLES
 from benchmarks.self_tuning.task import CONFIRMATION, SIDES
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
 
-SHOWN = 0.1  # the colours end at 10 % behind
 EDGE = 0.3  # marks end at 30 % behind, and at 30 % ahead
 BEST = "best"  # in the place of a peer: the one that validates best in a role
 LEVELS = "% behind the best tuned peer"
 # The marks of a picture: whose, in which role, its name there, its shape, colour and size, and how
 # far below the line of its task it is drawn, so that marks at the same place are all seen.
-Marks = tuple[tuple[str, str, str, tuple[str, str, int], float], ...]
+Marks = tuple[tuple[str, str, str, tuple[str, str, int], int], ...]
+CROSS = ("cross", "#7B2D8B", 100)
 FRONT: Marks = (
-    (REFERENCE, CALIBRATED, "AdamW with cosine, one rate for all", ("s", "#56B4E9", 7), -0.24),
-    (BEST, UNTOUCHED, "the best other at its defaults", ("^", "#009E73", 7), 0.24),
-    (SPECTRAL, UNTOUCHED, "mu2_auto(spectral=True)", ("P", "#7B2D8B", 9), 0.0),
-    (AUTO, UNTOUCHED, "mu2_auto()", ("o", "#D55E00", 9), 0.0),
+    (AUTO, UNTOUCHED, "mu2_auto()", ("circle", ORANGE, 90), 0),
+    (SPECTRAL, UNTOUCHED, "mu2_auto(spectral=True)", CROSS, 0),
+    (BEST, UNTOUCHED, "the best other at its defaults", ("triangle-up", GREEN, 60), 6),
+    (REFERENCE, CALIBRATED, "AdamW with cosine, one rate for all", ("square", SKY, 50), -6),
 )
 BESIDE: Marks = (
-    ("prodigy_cosine", UNTOUCHED, "Prodigy with cosine, untouched", ("^", "#009E73", 7), 0.22),
-    (REFERENCE, UNTOUCHED, "AdamW with cosine, untouched", ("s", "#56B4E9", 7), -0.22),
-    (REFERENCE, CALIBRATED, "AdamW with cosine, calibrated", ("D", "#0072B2", 7), 0.0),
-    (SPECTRAL, UNTOUCHED, "mu2_auto(spectral=True), untouched", ("P", "#7B2D8B", 9), 0.0),
-    (AUTO, UNTOUCHED, "mu2_auto(), untouched", ("o", "#D55E00", 10), 0.0),
+    (AUTO, UNTOUCHED, "mu2_auto(), untouched", ("circle", ORANGE, 90), 0),
+    (SPECTRAL, UNTOUCHED, "mu2_auto(spectral=True), untouched", CROSS, 0),
+    (REFERENCE, CALIBRATED, "AdamW with cosine, calibrated", ("diamond", BLUE, 60), 0),
+    (REFERENCE, UNTOUCHED, "AdamW with cosine, untouched", ("square", SKY, 50), -6),
+    ("prodigy_cosine", UNTOUCHED, "Prodigy with cosine, untouched", ("triangle-up", GREEN, 60), 6),
 )
 
 
@@ -43,7 +54,6 @@ def draw(results: Results, folder: Path) -> None:
     draw_front(results, folder / "front.png")
     draw_beside(results, folder / "beside.png")
     draw_profiles(results, folder / "profiles.png")
-    draw_tasks(results, folder / "tasks.png")
     draw_factors(results, folder / "factors.png")
 
 
@@ -65,137 +75,102 @@ def behind_tuned(results: Results, side: str, marks: Marks) -> dict[str, list[fl
 def draw_front(results: Results, file: Path) -> None:
     """Few marks, and only the tasks that nothing was chosen on; can be read on a phone."""
     found = behind_tuned(results, CONFIRMATION, FRONT)
-    figure = Figure(figsize=(5, 0.28 * max(len(found), 1) + 1.75), layout="constrained")
-    axes = figure.subplots()
-    _draw_marks(axes, found, FRONT)
-    axes.set_xlabel(f"← better     {LEVELS}", loc="right")  # centred, it would be cut off
-    axes.set_xticks([-10, 0, 10, 20, 30], ["−10", "0", "10", "20", "30\nor more"])
-    figure.legend(*_entries(axes), loc="outside upper left", frameon=False)
-    write_picture(figure, file)
+    write_picture(marks_chart(found, FRONT, 1, f"← better · {LEVELS}"), file)
 
 
 def draw_beside(results: Results, file: Path) -> None:
     """The tasks of every side, with the marks of more peers."""
-    points = {side: behind_tuned(results, side, BESIDE) for side in SIDES}
-    sizes = [max(len(points[side]), 1) for side in SIDES]
-    figure = Figure(figsize=(6.4, 0.4 * sum(sizes) + 2.6), layout="constrained")
-    panels = figure.subplots(len(SIDES), 1, sharex=True, height_ratios=sizes)
-    for side, axes in zip(SIDES, panels, strict=True):
-        _draw_marks(axes, points[side], BESIDE)
-        axes.set_title(f"{side} tasks: {len(points[side])} of {len(counted(side))}", fontsize=11)
-    panels[-1].set_xlabel(
-        f"{LEVELS}; left of 0: ahead of it\n"
-        f"(.0025 of accuracy is 1 %;\n{100 * EDGE:.0f} % and more are at the edge)"
-    )
-    figure.legend(*_entries(panels[0]), loc="outside upper center", ncols=2, frameon=False)
-    write_picture(figure, file)
+    panels = []
+    for side in SIDES:
+        found = behind_tuned(results, side, BESIDE)
+        title = f"{side} tasks: {len(found)} of {len(counted(side))}"
+        panels.append(marks_chart(found, BESIDE, 2, "").properties(title=title))
+    below = [f"{LEVELS}; left of 0: ahead of it", "(.0025 of accuracy is 1 %)"]
+    note = alt.Title(below, orient="bottom", anchor="middle", fontWeight="normal", fontSize=12)
+    write_picture(alt.vconcat(*panels, title=note), file)
 
 
-def _draw_marks(axes: Axes, found: dict[str, list[float | None]], marks: Marks) -> None:
+def marks_chart(
+    found: dict[str, list[float | None]], marks: Marks, legend: int, title: str
+) -> alt.LayerChart:
     """A row for each task, the marks in it; what is beyond the edge is drawn on it."""
-    for number, (_, _, label, (mark, color, size), below) in enumerate(marks):
-        known = [(i + below, row[number]) for i, row in enumerate(found.values())]
-        places = [(i, 100 * float(np.clip(v, -EDGE, EDGE))) for i, v in known if v is not None]
-        y, x = np.reshape(places, (-1, 2)).T
-        axes.plot(x, y, mark, color=color, ms=size, mec="white", mew=0.6, label=label)
-    axes.axvline(0, color="black", lw=1, zorder=1)
-    kinds = [TASKS[name].kind.replace(" without", "\nwithout") for name in found]
-    axes.set_yticks(range(len(found)), kinds)
-    axes.set_ylim(max(len(found), 1) - 0.5, -0.5)
-    axes.set_xlim(right=100 * EDGE + 1.5)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    names, shapes = [mark[2] for mark in marks], [mark[3] for mark in marks]
+    rows = [
+        {"task": TASKS[task].kind, "mark": names[i], "by": 100 * min(max(v, -EDGE), EDGE), "at": i}
+        for task, values in found.items()
+        for i, v in enumerate(values)
+        if v is not None
+    ]
+    kinds = [TASKS[task].kind for task in found]
+    low = min((row["by"] for row in rows), default=0.0)
+    places = alt.Axis(
+        values=[-30, -20, -10, 0, 10, 20, 30], labelExpr="datum.value == 30 ? '≥ 30' : datum.label"
+    )
+    scale = alt.Scale(domain=[min(low, -10) - 2, 100 * EDGE + 2], nice=False)
+    x = alt.X("by:Q", title=title, scale=scale, axis=places)
+    rows_axis = alt.Axis(grid=True, labelLimit=300, ticks=False, domain=False)
+    y = alt.Y("task:N", title=None, sort=kinds, axis=rows_axis)
+    entry = alt.Legend(title=None, orient="top", columns=legend, labelLimit=400)
+    of = lambda values: alt.Scale(domain=names, range=values)
+    layers = [alt.Chart(data([{"by": 0}])).mark_rule(strokeWidth=1).encode(x=x)]
+    for i in reversed(range(len(marks))):  # ours are drawn last
+        drawn = alt.Chart(data([row for row in rows if row["at"] == i]))
+        drawn = drawn.mark_point(
+            filled=True, opacity=1, stroke="white", strokeWidth=0.7, yOffset=marks[i][4]
+        )
+        drawn = drawn.encode(
+            x=x,
+            y=y,
+            color=alt.Color("mark:N", scale=of([c for _, c, _ in shapes]), legend=entry),
+            shape=alt.Shape("mark:N", scale=of([shape for shape, _, _ in shapes]), legend=entry),
+            size=alt.value(marks[i][3][2]),
+        )
+        layers.append(drawn)
+    return alt.layer(*layers, width=280, height=alt.Step(24))
 
 
-def _entries(axes: Axes) -> list[list[Any]]:
-    """What a legend shows: ours first, which are drawn last."""
-    return [entry[::-1] for entry in axes.get_legend_handles_labels()]
-
-
-def _style(number: int, peer: str) -> dict[str, object]:
-    if peer in OURS:
-        style = "-" if peer == AUTO else "--"
-        return {"color": "black", "linestyle": style, "linewidth": 2.5, "zorder": 3}
-    return {"color": f"C{number % 10}", "linestyle": ("-", "--")[number // 10], "linewidth": 1.2}
+def styles() -> dict[str, Look]:
+    """How the lines of all optimizers look: ours black, the others in colours."""
+    others = looks([PEERS[peer].title for peer in PEERS if peer not in OURS], COLORS[:6])
+    ours = {PEERS[peer].title: ("#000000", (4, 2) * i) for i, peer in enumerate(OURS)}
+    return ours | others
 
 
 def draw_profiles(results: Results, file: Path) -> None:
     """The share of the tasks done within τ times the steps of the quickest."""
-    figure = Figure(figsize=(11, 9), layout="constrained")
-    panels = figure.subplots(len(SIDES), 3, sharex=True, sharey=True)
-    taus = np.linspace(1, LONGEST, 301)
-    entries = {}
-    for side, row in zip(SIDES, panels, strict=True):
-        for role, axes in zip(ROLES, row, strict=True):
+    taus = np.linspace(1, LONGEST, 121)
+    rows = []
+    for side in SIDES:
+        for role in ROLES:
             names = results.scored(role, side)
-            times = results.ratios(role, names)
-            for number, peer in enumerate(PEERS):
-                if peer in times:
-                    shares = [profile(times[peer], tau) for tau in taus]
-                    (line,) = axes.step(taus, shares, where="post", **_style(number, peer))
-                    entries[PEERS[peer].title] = line
-            axes.set(title=f"{side}, {role}: {len(names)} tasks", xlim=(1, LONGEST), ylim=(0, 1.02))
-            axes.grid(alpha=0.3)
-        row[0].set_ylabel("share of the tasks")
-    for axes in panels[-1]:
-        axes.set_xlabel("times the steps of the quickest")
-    if entries:
-        figure.legend(
-            entries.values(),
-            entries,
-            loc="outside lower center",
-            ncols=6,
-            fontsize=8,
-            frameon=False,
-        )
-    write_picture(figure, file)
-
-
-def draw_tasks(results: Results, file: Path) -> None:
-    """How far each optimizer is behind the best tuned peer, task by task and role by role."""
-    names = [name for side in SIDES for name in counted(side)]
-    figure = Figure(figsize=(13, 11), layout="constrained")
-    panels = figure.subplots(1, 3, sharey=True)
-    image = None
-    for role, axes in zip(ROLES, panels, strict=True):
-        table = np.full((len(names), len(PEERS)), np.nan)
-        for i, name in enumerate(names):
-            peer = results.best_tuned(name)
-            best = results.figure(TUNED, name, peer) if peer else None
-            for j, other in enumerate(PEERS):
-                known = results.figure(role, name, other)
-                if best and known:
-                    table[i, j] = min(behind(TASKS[name], known.mean, best.mean), 9.99)
-        image = axes.imshow(table, cmap="RdYlGn_r", vmin=-SHOWN, vmax=SHOWN, aspect="auto")
-        for (i, j), value in np.ndenumerate(table):
-            if not np.isnan(value):
-                axes.text(j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=5.5)
-        axes.set_xticks(range(len(PEERS)), [p.title for p in PEERS.values()], rotation=90, size=7)
-        axes.set_yticks(range(len(names)), names, size=7)
-        for height in np.cumsum([len(counted(side)) for side in SIDES[:-1]]):
-            axes.axhline(height - 0.5, color="black")
-        axes.set_title(role, fontsize=10)
-    figure.suptitle("% behind the best tuned peer (.0025 of accuracy is 1 %)", fontsize=11)
-    if image is not None:
-        figure.colorbar(image, ax=panels, shrink=0.5)
-    write_picture(figure, file)
+            panel = f"{side}, {role}: {len(names)} tasks"
+            for peer, times in results.ratios(role, names).items():
+                shares = [(tau, profile(times, tau)) for tau in taus.tolist()]
+                title = PEERS[peer].title
+                rows += [{"panel": panel, "line": title, "x": x, "y": y} for x, y in shares]
+    x = axis(alt.X, "x", "times the steps of the quickest", (1, LONGEST))
+    y = axis(alt.Y, "y", "share of the tasks", (0, 1))
+    write_picture(lines(rows, x, y, styles(), columns=3, legend=6), file)
 
 
 def draw_factors(results: Results, file: Path) -> None:
     """The factor of ``mu2_auto``, and batch sizes and horizons beside retuned peers."""
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for number, (name, found) in enumerate(factor_margins(results).items()):
-        known = {1.0: 0.0, **found}
-        factors = sorted(known)
-        values = [known[factor] for factor in factors]
-        left.plot(factors, values, label=name, marker=".", **_style(number, name))
-    left.set(xscale="log", xlabel="factor", ylabel="behind the factor 1")
-    if left.lines:
-        left.legend(fontsize=6, ncols=2, loc="lower left")
+    rows = []
+    for name, found in factor_margins(results).items():
+        known = sorted({1.0: 0.0, **found}.items())
+        rows += [{"line": name, "x": factor, "y": value} for factor, value in known]
+    x = axis(alt.X, "x", "factor", log=True)
+    y = axis(alt.Y, "y", "behind the factor 1")
+    names = list(dict.fromkeys(row["line"] for row in rows))
+    left = lines(rows, x, y, looks(names), size=(330, 240), marks=True, legend=3)
     names = sorted({*VARIANTS, *(str(t.variant_of) for t in VARIANTS.values())})
-    behind_by = {name: 100 * mean for name, (mean, _) in margins(results, names).items()}
-    right.barh(list(behind_by), list(behind_by.values()), color="black")
-    right.axvline(3, color="C3", linestyle="--")
-    right.set_xlabel("mu2_auto, % behind the best retuned peer")
-    write_picture(figure, file)
+    bars: list[dict[str, Any]] = [
+        {"task": name, "by": 100 * mean} for name, (mean, _) in margins(results, names).items()
+    ]
+    if not rows or not bars:
+        return
+    title = "mu2_auto, % behind the best retuned peer"
+    right = alt.Chart(data(bars), width=300, height=240).mark_bar(color="black")
+    right = right.encode(alt.X("by:Q", title=title), alt.Y("task:N", title=None))
+    limit = alt.Chart(data([{"by": 100 * VARIANT_LIMIT}])).mark_rule(color=ORANGE, strokeDash=[4])
+    write_picture(left | (right + limit.encode(x="by:Q")), file)

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.self_tuning.peers import AUTO, OURS, PEERS
-from benchmarks.self_tuning.records import Cell, Records, Runs
-from benchmarks.self_tuning.task import DEVELOPMENT, VALIDATION, Task
+from benchmarks.optimizers import AUTO, OURS, PEERS
+from benchmarks.records import Runs
+from benchmarks.self_tuning.task import DEVELOPMENT, VALIDATION, Cell, Task, records
 from benchmarks.self_tuning.tasks import TASKS
 
 UNTOUCHED, TUNED, CALIBRATED, FACTOR = ROLES = ("untouched", "tuned", "calibrated", "factor")
@@ -112,7 +112,7 @@ def wanted(role: str, name: str, peer: str, seeds: int, folder: Path) -> Iterato
     """The runs that a role still needs, one after another: what is chosen depends on the first."""
     if not plays(role, name, peer):
         return
-    own = Records(folder, name)
+    own = records(folder, name)
     if role == FACTOR:
         cells = [Cell(peer, rate, s) for rate in PEERS[peer].rates for s in range(seeds)]
         yield from (cell for cell in cells if cell not in own.read())
@@ -121,7 +121,7 @@ def wanted(role: str, name: str, peer: str, seeds: int, folder: Path) -> Iterato
         yield from (cell for cell in grid(peer) if cell not in own.read())
     every = {name: own.read()}
     if role == CALIBRATED:
-        every |= {other: Records(folder, other).read() for other in counted(DEVELOPMENT)}
+        every |= {other: records(folder, other).read() for other in counted(DEVELOPMENT)}
     rate = role_rate(role, name, peer, every)
     if rate is not None:
         cells = [Cell(peer, rate, seed) for seed in range(seeds)]

@@ -6,13 +6,12 @@ Results may be incomplete: what was not run is blank or said to be missing, and 
 import math
 from collections.abc import Sequence
 
+from benchmarks.optimizers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.analysis import Figure, Results, behind, figure
 from benchmarks.self_tuning.goals import FACTOR_LIMITS, FAR, NEAR, goals
-from benchmarks.self_tuning.peers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, best_value, counted
 from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, FRESH, SIDES, TEST, Task
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
-from benchmarks.self_tuning.times import time_rows
 
 ROLES = (UNTOUCHED, CALIBRATED, TUNED)
 COLOURS = {0.0: "🟩", NEAR: "🟨", FAR: "🟧", math.inf: "🟥"}  # up to so far behind
@@ -221,5 +220,4 @@ TABLES = {
     "tasks": task_rows,
     "factors": factor_rows,
     "variants": variant_rows,
-    "times": time_rows,
 }

@@ -1,39 +1,33 @@
 """What a task is: data, and pure functions of params and data."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.scanned_task import cross_entropy, shuffled
+from benchmarks.files import RESULTS
+from benchmarks.records import Records
+from benchmarks.training import Functions, cross_entropy, shuffled
 
 DEVELOPMENT, CONFIRMATION, FRESH = SIDES = ("development", "confirmation", "fresh")
 VALIDATION, TEST = "validation", "test"
+FOLDER = RESULTS / "self_tuning"
 
 
-class Functions(NamedTuple):
-    """A task's functions.
+class Cell(NamedTuple):
+    """Which run it is."""
 
-    Attributes:
-      init: From a key to the first params.
-      draw: From (key, steps) to a tree whose leaves have what a batch is made of in each row.
-      batch: From such a row to the batch.
-      loss: Of (params, batch).
-      measure: Of (params, rows of the run, ``VALIDATION`` or ``TEST``), the metric of the task.
-      world: From a key to what is carried from step to step beside params; for reinforcement
-        learning, where batches depend on params.
-      collect: From (world, params, row) to a batch and the next world, in the place of ``batch``.
-    """
+    peer: str
+    rate: float
+    seed: int
 
-    init: Callable[[Any], Any]
-    draw: Callable[[Any, int], Any]
-    batch: Callable[[Any], Any] | None
-    loss: Callable[[Any, Any], Any]
-    measure: Callable[[Any, Any, str], Any]
-    world: Callable[[Any], Any] = lambda key: ()
-    collect: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None
+
+def records(folder: Path, name: str) -> Records:
+    """The runs of a task, in a folder."""
+    return Records(folder / f"{name}.json", Cell, name)
 
 
 class Task(NamedTuple):

@@ -7,15 +7,16 @@ at every t, for about T log T samples; with one sample a step it falls like 1/t.
 Takes less than a minute on a 2-core x86-64 CPU without a GPU.
 """
 
+import altair as alt
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 
 import mu2_optax
+from benchmarks.pictures import BLUE, ORANGE, axis, lines
 from benchmarks.theory.known_problems import least_squares
 from benchmarks.theory.measured_runs import rate, variance
-from benchmarks.theory.report import save, write_csv
+from benchmarks.theory.report import points, save, write_csv
 from mu2_optax import theory
 
 STEPS, SEEDS = (256, 1024), 64
@@ -25,9 +26,8 @@ def main() -> None:
     """Measures, checks and draws."""
     problem = least_squares()
     ball = mu2_optax.onto_l2_ball(problem.radius)
-    rows = []
-    figure, axis = plt.subplots(figsize=(6, 3.8))
-    for steps, color in zip(STEPS, ("#0072b2", "#d55e00"), strict=True):
+    rows, drawn, looks = [], [], {}
+    for steps, color in zip(STEPS, (BLUE, ORANGE), strict=True):
         tx = mu2_optax.mu2_sgd(
             100 * rate(problem, "mu2_sgd", steps),
             mu2_optax.linear_momentum(1),
@@ -51,7 +51,7 @@ def main() -> None:
 
         keys = jax.random.split(jax.random.key(0), SEEDS)
         single = lambda t, T: jnp.ones_like(t)
-        for label, size, style in (("b = ⌈T/t⌉", None, "-"), ("b = 1", single, ":")):
+        for label, size, dash in (("b = ⌈T/t⌉", None, ()), ("b = 1", single, (2, 2))):
             records, samples = jax.jit(jax.vmap(lambda k, size=size: run(k, size)))(keys)
             mean = np.asarray(records).mean(0)
             held = bool(np.all(mean <= variance(problem) / steps))
@@ -69,25 +69,15 @@ def main() -> None:
                 }
             )
             print(rows[-1])
-            axis.loglog(
-                np.arange(1, steps + 1),
-                mean,
-                style,
-                color=color,
-                lw=1,
-                label=f"T = {steps}, {label}, {int(samples[0])} samples",
-            )
-        axis.axhline(
-            variance(problem) / steps,
-            color=color,
-            lw=0.8,
-            ls="--",
-            label=f"the bound σ̃²/T, T = {steps}",
-        )
-    axis.set(xlabel="t", ylabel="E‖d$_t$ − ∇f(x$_t$)‖²", title="least squares")
-    axis.legend(fontsize=7)
+            line = f"T = {steps}, {label}, {int(samples[0])} samples"
+            drawn += points(line, np.arange(1, steps + 1), mean)
+            looks[line] = (color, dash)
+        line = f"the bound, T = {steps}"
+        drawn += points(line, (1, steps), [variance(problem) / steps] * 2)
+        looks[line] = (color, (7, 4))
     write_csv("dynamic_batches", rows)
-    save(figure, "dynamic_batches")
+    x, y = axis(alt.X, "x", "t", log=True), axis(alt.Y, "y", "mean of |d − ∇f(x)|²", log=True)
+    save(lines(drawn, x, y, looks, size=(480, 280), legend=2), "dynamic_batches")
 
 
 if __name__ == "__main__":

@@ -10,16 +10,19 @@ Takes about two minutes on a 2-core x86-64 CPU without a GPU.
 
 import itertools
 
+import altair as alt
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 
+from benchmarks.pictures import BLACK, axis, lines
 from benchmarks.theory.known_problems import least_squares, logistic
 from benchmarks.theory.measured_runs import METHODS, errors, rate, variance
-from benchmarks.theory.report import COLORS, save, write_csv
+from benchmarks.theory.report import COLORS, points, save, write_csv
 from mu2_optax import theory
 
 STEPS, SEEDS = 2**15, 32
+DASHES = {1: (), 0.1: (2, 2), 10: (7, 3), 1e5: (7, 3), 128: (7, 3)}  # of multiples of the rate
+BOUND = "the bound"
 
 
 def cases():
@@ -40,11 +43,10 @@ def cases():
 def main() -> None:
     """Measures, checks and draws."""
     jax.config.update("jax_enable_x64", True)
-    styles = {1: "-", 0.1: ":", 10: "--", 1e5: "--", 128: "--"}
     times = np.unique(np.logspace(0, np.log10(STEPS), 40).astype(int))
-    rows = []
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4.6), sharex=True)
-    for axis, problem in zip(axes, (least_squares(), logistic()), strict=True):
+    rows, drawn = [], []
+    looks = {}
+    for problem in (least_squares(), logistic()):
         for name, multiple, label in cases():
             measured = errors(problem, name, multiple * rate(problem, name, STEPS), STEPS, SEEDS)
             mean = measured.mean(0)
@@ -52,7 +54,8 @@ def main() -> None:
             edges = np.unique(np.concatenate([[0], times]))
             parts = itertools.pairwise(edges)
             binned = np.array([mean[a:b].mean() for a, b in parts]) * edges[1:]
-            axis.loglog(edges[1:], binned, styles[multiple], color=COLORS[name], label=label)
+            drawn += points(label, edges[1:], binned, problem.name)
+            looks[label] = (COLORS[name], DASHES[multiple])
             t = np.arange(1, STEPS + 1)
             method = name if name in ("uniform", "mu2_extra_sgd") else "mu2_sgd"
             limit = np.asarray(theory.error_bound(t=t, variance=variance(problem), method=method))
@@ -71,12 +74,11 @@ def main() -> None:
                 )
             print(problem.name, label, "below its bound at every t:", bool(np.all(mean <= limit)))
         bound = variance(problem) * times / (times + 1)
-        axis.loglog(times, bound, color="black", lw=1, label="the bound, σ̃² t/(t+1)")
-        axis.set(title=problem.name, xlabel="t", ylim=(0.05, None))
-    axes[0].set_ylabel("t · E‖d$_t$ − ∇f(x$_t$)‖²")
-    axes[1].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
+        drawn += points(BOUND, times, bound, problem.name)
     write_csv("errors", rows)
-    save(figure, "errors")
+    x, y = axis(alt.X, "x", "t", log=True), axis(alt.Y, "y", "t · mean of |d − ∇f(x)|²", log=True)
+    looks[BOUND] = (BLACK, (2, 3))
+    save(lines(drawn, x, y, looks, size=(330, 260), columns=2, legend=3), "errors")
 
 
 if __name__ == "__main__":

@@ -10,15 +10,16 @@ Expected: on the ball of radius 1 the training loss of the best tuned optimizers
 two and a half minutes on a 2-core x86-64 CPU without a GPU.
 """
 
+import altair as alt
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 
 import mu2_optax
-from benchmarks import digits
-from benchmarks.theory.report import COLORS, save, write_csv
+from benchmarks import small_cnn
+from benchmarks.pictures import axis, lines
+from benchmarks.theory.report import COLORS, points, save, write_csv
 from mu2_optax import frank_wolfe, lmo, mu2_frank_wolfe
 
 RATES = 10.0 ** np.arange(-4, 4.01, 0.5)
@@ -53,7 +54,7 @@ def main() -> None:
     """Measures and draws."""
     train, test = (
         (jnp.asarray(part["image"].reshape(-1, 64)), jnp.asarray(part["label"]))
-        for part in digits.load()
+        for part in small_cnn.digits()
     )
     count = len(train[1])
     steps = PASSES * (count // BATCH)
@@ -85,9 +86,8 @@ def main() -> None:
         return loss(params, train), jnp.mean(predicted == test[1])
 
     keys = jax.random.split(jax.random.key(0), SEEDS)
-    rows = []
-    figure, axes = plt.subplots(2, len(RADII), figsize=(9.5, 6.2), sharex=True)
-    for column, radius in enumerate(RADII):
+    rows, drawn, looks = [], [], {}
+    for radius in RADII:
         for name, (color, build) in optimizers(radius).items():
             no_rate = "Frank" in name
             grid = RATES[:1] if no_rate else RATES
@@ -108,32 +108,17 @@ def main() -> None:
                     }
                 )
             best = int(np.nanargmin(losses.mean(1)))
-            print(
-                f"radius {radius:g}, {name}: best train loss {losses.mean(1)[best]:.4f} ± "
-                f"{losses[best].std():.4f}, test accuracy {accuracies.mean(1)[best]:.4f}"
-                + (
-                    ""
-                    if no_rate
-                    else f" at {grid[best]:.2g}; loss over all rates "
-                    f"{np.nanmin(losses.mean(1)):.3f} to {np.nanmax(losses.mean(1)):.3f}; "
-                    f"rates within 5% of the best: "
-                    f"{np.sum(losses.mean(1) <= 1.05 * losses.mean(1)[best])} of {len(grid)}"
-                )
-            )
-            for row, values in enumerate((losses.mean(1), accuracies.mean(1))):
-                if no_rate:
-                    axes[row, column].axhline(values[0], color=COLORS[color], ls="--", label=name)
-                else:
-                    axes[row, column].semilogx(
-                        grid, values, "o-", ms=3, color=COLORS[color], label=name
-                    )
-        axes[0, column].set(title=f"ball of radius {radius:g}", yscale="log")
-        axes[1, column].set(xlabel="learning rate", ylim=(0.6, 1.0))
-    axes[0, 0].set_ylabel("final training loss")
-    axes[1, 0].set_ylabel("final test accuracy")
-    axes[0, 1].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
+            at_best = f"{losses.mean(1)[best]:.4f} ± {losses[best].std():.4f}"
+            print(f"radius {radius:g}, {name}: best train loss {at_best} at {grid[best]:.2g}")
+            for what, values in (("training loss", losses), ("test accuracy", accuracies)):
+                at = RATES[[0, -1]] if no_rate else grid
+                means = np.broadcast_to(values.mean(1), at.shape)
+                drawn += points(name, at, means, f"{what}, ball of radius {radius:g}")
+            looks[name] = (COLORS[color], (6, 3) if no_rate else ())
     write_csv("no_learning_rate", rows)
-    save(figure, "no_learning_rate")
+    x, y = axis(alt.X, "x", "learning rate", log=True), axis(alt.Y, "y", "")
+    chart = lines(drawn, x, y, looks, size=(330, 180), columns=2, marks=True, legend=3)
+    save(chart, "no_learning_rate")
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ Takes less than 20 s on a 2-core x86-64 CPU without a GPU.
 
 import functools
 
+import altair as alt
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 
 import mu2_optax
-from benchmarks.theory.report import save, write_csv
+from benchmarks.pictures import BLACK, BLUE, GREY, ORANGE, axis, lines
+from benchmarks.theory.report import points, save, write_csv
 from mu2_optax.estimates import corrected_estimate
 
 STEPS, SEEDS, SAMPLES, DIM = 4096, 32, 64, 3
@@ -46,6 +47,12 @@ OPERATORS = {
     "moments of activations": lambda x, i: jnp.stack(
         [jnp.tanh(jnp.asarray(DATA)[i] * x), jnp.tanh(jnp.asarray(DATA)[i] * x) ** 2]
     ),
+}
+LOOKS = {
+    "corrected, β = 1/t": (BLUE, ()),
+    "one batch": (ORANGE, ()),
+    "plain running average": (GREY, ()),
+    "1/t": (BLACK, (2, 3)),
 }
 DIAGONAL = "Hessian diagonal (Hutchinson)"
 
@@ -94,7 +101,7 @@ def main() -> None:
 
         estimate = tracked.init(x, (key, 0))
         inputs = (jnp.arange(1, STEPS + 1), jax.random.split(key, STEPS))
-        trajectory = jax.lax.scan(step, (x, tx.init(x), estimate, estimate.value), inputs)[1]
+        trajectory = jax.lax.scan(step, (x, tx.init(x), estimate, estimate.d), inputs)[1]
         xs, *found = jax.tree.map(lambda a: a[times - 1], trajectory)
         truth = jax.lax.map(exact, xs)
         return [
@@ -110,30 +117,19 @@ def main() -> None:
         {name: np.asarray(v).mean(0) for name, v in part.items()}
         for part in jax.jit(jax.vmap(run))(keys)
     ]
-    rows = []
-    figure, axes = plt.subplots(2, 3, figsize=(10.5, 5.6), sharex=True)
-    styles = (
-        ("corrected, β = 1/t", "#0072b2"),
-        ("one batch", "#d55e00"),
-        ("plain running average", "#999999"),
-    )
-    for axis, name in zip(axes.flat, found[0], strict=True):
-        for (label, color), part in zip(styles, found, strict=True):
-            axis.loglog(times, part[name], color=color, label=label)
+    rows, drawn = [], []
+    for name in found[0]:
+        for label, part in zip(LOOKS, found, strict=False):
+            drawn += points(label, times, part[name], name)
             fit = np.polyfit(np.log(times[10:]), np.log(part[name][10:]), 1)[0]
             row = {"operator": name, "estimate": label, "slope": float(fit)}
             rows.append(row | {f"error_at_{STEPS}": float(part[name][-1])})
-        axis.loglog(times, found[0][name][0] / times, "k:", lw=0.8, label="1/t")
-        axis.set_title(name, fontsize=9)
-    for axis in axes[1]:
-        axis.set_xlabel("t")
-    for axis in axes[:, 0]:
-        axis.set_ylabel("mean squared error")
-    axes[0, 0].legend(fontsize=7)
+        drawn += points("1/t", times, found[0][name][0] / times, name)
     write_csv("operators", rows)
     for row in rows:
         print("{}, {}: slope {:.2f}, error {:.2g}".format(*row.values()))
-    save(figure, "operators")
+    x, y = axis(alt.X, "x", "t", log=True), axis(alt.Y, "y", "mean squared error", log=True)
+    save(lines(drawn, x, y, LOOKS, columns=3, legend=4), "operators")
 
 
 if __name__ == "__main__":

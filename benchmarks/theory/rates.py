@@ -8,88 +8,61 @@ squares and logistic regression are easier than the worst case and may be steepe
 Takes about 40 s on a 2-core x86-64 CPU without a GPU.
 """
 
+import itertools
+
+import altair as alt
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 
+from benchmarks.pictures import BLACK, axis, lines
 from benchmarks.theory.known_problems import hard_quadratic, least_squares, logistic, noiseless
 from benchmarks.theory.measured_runs import METHODS, bound, final_excess, rate, slope
-from benchmarks.theory.report import COLORS, save, write_csv
+from benchmarks.theory.report import COLORS, points, save, write_csv
 
 STEPS = (64, 128, 256, 512, 1024, 2048, 4096)
 NAMES = ("mu2_sgd", "uniform", "mu2_extra_sgd", "mu2_frank_wolfe")
 SEEDS = 64
+LEAST = 1e-12  # that is drawn
+GUIDES = (("1/T", -1), ("1/T²", -2), ("1/√T", -0.5))  # two without noise, and one with it
 
 
 def main() -> None:
     """Measures, checks and draws."""
     jax.config.update("jax_enable_x64", True)
-    points, slopes = [], []
-    figure, axes = plt.subplots(2, 3, figsize=(10.5, 6.4), sharex=True)
-    for column, problem in enumerate((hard_quadratic(), least_squares(), logistic())):
-        for row, (seen, seeds) in enumerate(((noiseless(problem), 1), (problem, SEEDS))):
-            axis = axes[row, column]
-            for name in NAMES:
-                etas = [rate(problem, name, steps) for steps in STEPS]
-                values = np.stack(
-                    [
-                        final_excess(seen, name, [eta], steps, seeds)[0]
-                        for eta, steps in zip(etas, STEPS, strict=True)
-                    ]
-                )
-                mean = values.mean(1)
-                shown = {"problem": seen.name, "method": METHODS[name].name}
-                kept = mean > 1e-14  # below that, rounding
-                limits = [bound(seen, name, e, s) for e, s in zip(etas, STEPS, strict=True)]
-                for steps, value, limit in zip(STEPS, mean, limits, strict=True):
-                    points.append(
-                        {**shown, "T": steps, "excess_loss": float(value), "bound": limit}
-                    )
-                held = bool(np.all(mean <= limits))
-                if kept.sum() >= 4:
-                    fit = slope(np.asarray(STEPS)[kept], values[kept])
-                    slopes.append(
-                        {
-                            **shown,
-                            **dict(zip(("slope", "low", "high"), fit, strict=True)),
-                            "bounds_hold": held,
-                        }
-                    )
-                    print(
-                        seen.name,
-                        name,
-                        "slope {:.2f} [{:.2f}, {:.2f}]".format(*fit),
-                        "bounds hold:",
-                        held,
-                    )
-                axis.loglog(
-                    np.asarray(STEPS)[kept],
-                    mean[kept],
-                    "o-",
-                    ms=3,
-                    color=COLORS[name],
-                    label=METHODS[name].name,
-                )
-            axis.set_title(seen.name)
-            steps = np.asarray(STEPS, float)
-            top = axis.get_ylim()[1]
-            for power, style in ((-1, "--"), (-2, ":")) if row == 0 else ((-0.5, "--"),):
-                axis.plot(
-                    steps,
-                    top / 2 * (steps / steps[0]) ** power,
-                    "k" + style,
-                    lw=0.8,
-                    label=f"T^{power}",
-                )
-            if row == 1:
-                axis.set_xlabel("T")
-        axes[0, column].set_ylim(1e-12, None)
-    for row in (0, 1):
-        axes[row, 0].set_ylabel("excess loss")
-        axes[row, 2].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
-    write_csv("rates", points)
+    rows, slopes, drawn = [], [], []
+    problems = (hard_quadratic(), least_squares(), logistic())
+    pairs = (((noiseless(p), 1, GUIDES[:2]), (p, SEEDS, GUIDES[2:])) for p in problems)
+    for seen, seeds, guides in itertools.chain(*pairs):
+        for name in NAMES:
+            etas = [rate(seen, name, steps) for steps in STEPS]
+            runs = zip(etas, STEPS, strict=True)
+            values = np.stack([final_excess(seen, name, [e], s, seeds)[0] for e, s in runs])
+            mean = values.mean(1)
+            title = METHODS[name].name
+            shown = {"problem": seen.name, "method": title}
+            kept = mean > 1e-14  # below that, rounding
+            limits = [bound(seen, name, e, s) for e, s in zip(etas, STEPS, strict=True)]
+            for steps, value, limit in zip(STEPS, mean, limits, strict=True):
+                rows.append({**shown, "T": steps, "excess_loss": float(value), "bound": limit})
+            held = bool(np.all(mean <= limits))
+            if kept.sum() >= 4:
+                fit = slope(np.asarray(STEPS)[kept], values[kept])
+                slopes.append({**shown, **dict(zip(("slope", "low", "high"), fit, strict=True))})
+                slopes[-1]["bounds_hold"] = held
+                print(seen.name, name, "slope {:.2f} [{:.2f}, {:.2f}]".format(*fit), held)
+            visible = mean > LEAST
+            drawn += points(title, np.asarray(STEPS)[visible], mean[visible], seen.name)
+        top = max(row["y"] for row in drawn if row["panel"] == seen.name) / 2
+        for guide, power in guides:
+            heights = top * (np.array(STEPS) / STEPS[0]) ** power
+            drawn += points(guide, STEPS, heights, seen.name)
+    drawn.sort(key=lambda row: "noiseless" not in row["panel"])  # in the upper row
+    write_csv("rates", rows)
     write_csv("slopes", slopes)
-    save(figure, "rates")
+    looks = {METHODS[name].name: (COLORS[name], ()) for name in NAMES}
+    looks |= {guide: (BLACK, (2 * i + 2, 3)) for i, (guide, _) in enumerate(GUIDES)}
+    x, y = axis(alt.X, "x", "T", log=True), axis(alt.Y, "y", "excess loss", log=True)
+    save(lines(drawn, x, y, looks, columns=3, marks=True, legend=7), "rates")
 
 
 if __name__ == "__main__":

@@ -3,26 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
 from benchmarks import files
 from benchmarks.files import write_rows
-from benchmarks.pictures import write_picture
+from benchmarks.pictures import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW, write_picture
 
 RESULTS = files.RESULTS / "theory"
 COLORS = {
-    "mu2_sgd": "#0072b2",
-    "uniform": "#56b4e9",
-    "mu2_extra_sgd": "#009e73",
-    "mu2_frank_wolfe": "#cc79a7",
-    "storm": "#e69f00",
-    "anytime": "#999999",
-    "sgd": "#d55e00",
+    "mu2_sgd": BLUE,
+    "uniform": SKY,
+    "mu2_extra_sgd": GREEN,
+    "mu2_frank_wolfe": PURPLE,
+    "storm": YELLOW,
+    "anytime": GREY,
+    "sgd": ORANGE,
 }
-plt.rcParams.update({"font.size": 9, "axes.grid": True, "grid.alpha": 0.25, "figure.dpi": 110})
 
 
 def write_csv(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -30,9 +24,12 @@ def write_csv(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     write_rows(RESULTS / f"{name}.csv", rows, digits=5)
 
 
-def save(figure: Any, name: str) -> None:
+def points(line: str, x: Any, y: Any, panel: str = "") -> list[dict[str, Any]]:
+    """The points of a line of a picture, in their order."""
+    places = zip(x, y, strict=True)
+    return [{"panel": panel, "line": line, "x": float(a), "y": float(b)} for a, b in places]
+
+
+def save(chart: Any, name: str) -> None:
     """Writes a picture."""
-    figure.tight_layout()
-    write_picture(figure, RESULTS / f"{name}.png")
-    plt.close(figure)
-    print(f"wrote {RESULTS.name}/{name}.png")
+    write_picture(chart, RESULTS / f"{name}.png")

@@ -8,13 +8,14 @@ best rate of SGD falls by orders of magnitude when noise comes in.
 Takes about 40 s on a 2-core x86-64 CPU without a GPU.
 """
 
+import altair as alt
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 
+from benchmarks.pictures import axis, lines
 from benchmarks.theory.known_problems import hard_quadratic, noiseless
 from benchmarks.theory.measured_runs import METHODS, final_excess, rate, variance, within_twice_best
-from benchmarks.theory.report import COLORS, save, write_csv
+from benchmarks.theory.report import COLORS, points, save, write_csv
 from mu2_optax import theory
 
 STEPS, SEEDS = (64, 256, 1024, 4096), 16
@@ -37,11 +38,9 @@ def main() -> None:
         for steps in STEPS:
             etas = MULTIPLES * ceiling(problem, name, steps)
             allowed = MULTIPLES <= 1.0001
-            best = {}
             for seen, seeds in ((noiseless(problem), 1), (problem, SEEDS)):
                 means = final_excess(seen, name, etas, steps, seeds).mean(1)
                 curves[name, steps, seen.name] = (etas, means)
-                best[seen.name] = (etas[np.nanargmin(means)], means)
                 low, high, ratio = within_twice_best(etas[allowed], means[allowed])
                 _, top, full = within_twice_best(etas, means)
                 at_ceiling = means[allowed][-1] / means[allowed].min()
@@ -67,49 +66,31 @@ def main() -> None:
                         "loss_at_theorem_rate_over_best": float(at_ceiling),
                     }
                 )
-                if (
-                    seen is problem
-                ):  # a range that reaches the first rate has no end: T is too short
+                if seen is problem:  # a range that reaches the first rate has no end
                     measured = ratio if low > etas[0] else float("nan")
-                    ratios[name, steps] = (measured, float(predicted.ratio), full)
-            quiet, noisy = best[noiseless(problem).name], best[problem.name]
-            cost = noisy[1][np.nanargmin(quiet[1])] / np.nanmin(noisy[1])
-            print(
-                f"{name} T={steps}: ratio {ratios[name, steps][0]:.3g}, predicted "
-                f"{ratios[name, steps][1]:.3g}, all rates {ratios[name, steps][2]:.3g}; the "
-                f"noiseless best rate costs {cost:.2f}x under noise; best rates "
-                f"{quiet[0]:.2g} and {noisy[0]:.2g}"
-            )
-    for name in NAMES:
-        measured, predicted, _ = np.array([ratios[name, s] for s in STEPS]).T
-        known = ~np.isnan(measured)
-        times = np.log(np.array(STEPS)[known])
-        fits = [np.polyfit(times, np.log(r[known]), 1)[0] for r in (measured, predicted)]
-        print(f"{name}: the ratio grows like T^{fits[0]:.2f}, predicted T^{fits[1]:.2f}")
+                    ratios[name, steps] = (measured, float(predicted.ratio))
     write_csv("stability", rows)
 
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8))
-    steps = 1024
-    for axis, seen in zip(axes, (noiseless(problem), problem), strict=False):
+    titles = {name: METHODS[name].name for name in NAMES}
+    looks = {titles[name]: (COLORS[name], ()) for name in NAMES}
+    steps, drawn, growth = 1024, [], []
+    for seen in (noiseless(problem), problem):
         for name in NAMES:
             etas, means = curves[name, steps, seen.name]
-            top = ceiling(problem, name, steps)
-            axis.loglog(etas / top, means, color=COLORS[name], label=METHODS[name].name)
-        axis.axvline(1, color="black", lw=0.8, ls=":")
-        axis.set(
-            title=f"{seen.name}, T = {steps}",
-            xlabel="η / the theory's largest η",
-            ylabel="excess loss",
-        )
-    axes[1].legend(fontsize=7)
+            known = np.isfinite(means)
+            relative = etas[known] / ceiling(problem, name, steps)
+            drawn += points(titles[name], relative, means[known], f"{seen.name}, T = {steps}")
     for name in NAMES:
-        measured, predicted, _ = np.array([ratios[name, s] for s in STEPS]).T
-        axes[2].loglog(STEPS, measured, "o-", ms=3, color=COLORS[name], label=METHODS[name].name)
-        axes[2].loglog(STEPS, predicted, "--", lw=1, color=COLORS[name])
-    axes[2].set(
-        title="ratio of good rates up to the theory's\nlargest (dashed: predicted)", xlabel="T"
-    )
-    save(figure, "stability")
+        measured, predicted = np.array([ratios[name, s] for s in STEPS]).T
+        known = ~np.isnan(measured)
+        growth += points(titles[name], np.array(STEPS)[known], measured[known])
+        growth += points(f"{titles[name]}, predicted", STEPS, predicted)
+        looks[f"{titles[name]}, predicted"] = (COLORS[name], (4, 3))
+    x = axis(alt.X, "x", "η / the theory's largest η", log=True)
+    left = lines(drawn, x, axis(alt.Y, "y", "excess loss", log=True), looks, columns=2, legend=4)
+    y = axis(alt.Y, "y", "ratio of the good rates", log=True)
+    right = lines(growth, axis(alt.X, "x", "T", log=True), y, looks, marks=True, legend=4)
+    save(left | right, "stability")
 
 
 if __name__ == "__main__":

@@ -9,15 +9,16 @@ chance.
 Takes less than a minute on a 2-core x86-64 CPU without a GPU.
 """
 
+import altair as alt
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 import optax
 
 import mu2_optax
+from benchmarks.pictures import axis, lines
 from benchmarks.theory.known_problems import logistic
-from benchmarks.theory.report import COLORS, save, write_csv
+from benchmarks.theory.report import COLORS, points, save, write_csv
 from mu2_optax.stopping import estimate_norm, run_until
 
 MAX_STEPS, SEEDS = 20_000, 32
@@ -51,15 +52,8 @@ def main() -> None:
             return optax.apply_updates(x, updates), state
 
         draw = lambda count: problem.sample(jax.random.fold_in(key, count))
-        out = run_until(
-            step,
-            first,
-            tx.init(first),
-            draw,
-            tolerance=tolerance,
-            max_steps=MAX_STEPS,
-            norm=norm,
-        )
+        limits = {"tolerance": tolerance, "max_steps": MAX_STEPS, "norm": norm}
+        out = run_until(step, first, tx.init(first), draw, **limits)
         return out.reason, out.steps, jnp.linalg.norm(problem.gradient(out.params)), out.norm
 
     keys = jax.random.split(jax.random.key(0), SEEDS)
@@ -86,7 +80,8 @@ def main() -> None:
             )
     write_csv("stopping", rows)
 
-    figure, axis = plt.subplots(figsize=(6, 3.8))
+    drawn, looks = [], {}
+    shown = np.unique(np.geomspace(1, 5000, 400).astype(int))
     for name in ("mu2_sgd", "sgd"):
         tx = optimizers[name]
 
@@ -100,26 +95,15 @@ def main() -> None:
 
         _, (seen, exact) = jax.lax.scan(step, (first, tx.init(first)), jnp.arange(5000))
         label = "μ²-SGD" if name == "mu2_sgd" else "SGD"
-        what = "‖d‖" if name == "mu2_sgd" else "‖g‖"
-        axis.loglog(
-            np.arange(1, 5001),
-            seen,
-            color=COLORS[name],
-            lw=0.6,
-            alpha=0.6,
-            label=f"{label}: {what}, what the rule sees",
-        )
-        axis.loglog(
-            np.arange(1, 5001),
-            exact,
-            color=COLORS[name],
-            lw=1.6,
-            ls="--",
-            label=f"{label}: ‖∇f(x)‖, exact",
-        )
-    axis.set(xlabel="t", title="one run on the logistic problem", ylim=(3e-3, None))
-    axis.legend(fontsize=7)
-    save(figure, "stopping")
+        what = "|d|" if name == "mu2_sgd" else "|g|"
+        for line, values, dash in (
+            (f"{label}: {what}, what the rule sees", seen, ()),
+            (f"{label}: |∇f(x)|, exact", exact, (6, 3)),
+        ):
+            drawn += points(line, shown, np.asarray(values)[shown - 1])
+            looks[line] = (COLORS[name], dash)
+    x, y = axis(alt.X, "x", "t", log=True), axis(alt.Y, "y", "norm", (3e-3, 3), log=True)
+    save(lines(drawn, x, y, looks, size=(480, 280), legend=2), "stopping")
 
 
 if __name__ == "__main__":

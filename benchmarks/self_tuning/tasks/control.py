@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.self_tuning.task import Functions, apply_layers, layers
+from benchmarks.self_tuning.task import apply_layers, layers
+from benchmarks.training import Functions
 
 ENVIRONMENTS, LENGTH, MINIBATCHES, PASSES = 16, 64, 4, 4
 DISCOUNT, TRACE, CLIP, VALUE_WEIGHT, ENTROPY_WEIGHT = 0.99, 0.95, 0.2, 0.5, 0.01

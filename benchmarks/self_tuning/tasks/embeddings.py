@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.self_tuning.task import Functions, on_rows, split
+from benchmarks.self_tuning.task import on_rows, split
+from benchmarks.training import Functions
 
 USERS, ITEMS, RANK = 1000, 500, 8
 WORDS, DIMENSIONS, NEGATIVES, REACH = 1000, 32, 5, 3

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.scanned_task import cross_entropy, shuffled
-from benchmarks.self_tuning.task import Functions, apply_layers, classifier, layers
+from benchmarks.self_tuning.task import apply_layers, classifier, layers
 from benchmarks.self_tuning.tasks import images
+from benchmarks.training import Functions, cross_entropy, shuffled
 
 SIZES = (784, 128, 128, 10)
 BEFORE, KNOWN = 30_000, 2000  # images of the first training, and to fine-tune with

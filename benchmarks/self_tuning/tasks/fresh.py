@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.self_tuning.task import Functions, apply_layers, classifier, layers, on_rows, split
+from benchmarks.self_tuning.task import apply_layers, classifier, layers, on_rows, split
 from benchmarks.self_tuning.tasks.text import language_model
+from benchmarks.training import Functions
 
 HELD_OUT = 2000  # to validate with, and as many to test with
 GAIN = 2**0.5  # keeps the size of what passes through a ReLU

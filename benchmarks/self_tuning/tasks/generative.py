@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from benchmarks.scanned_task import cross_entropy, shuffled
-from benchmarks.self_tuning.task import Functions, apply_layers, layers, with_seeds
+from benchmarks.self_tuning.task import apply_layers, layers, with_seeds
 from benchmarks.self_tuning.tasks import images
+from benchmarks.training import Functions, cross_entropy, shuffled
 
 NOISE_LEVELS = (0.1, 2.0)
 

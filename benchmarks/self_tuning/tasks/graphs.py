@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.scanned_task import dense
-from benchmarks.self_tuning.task import Functions, on_rows, split
+from benchmarks.self_tuning.task import on_rows, split
+from benchmarks.training import Functions, dense
 
 NODES = 16
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.scanned_task import cross_entropy, dense
-from benchmarks.self_tuning.task import Functions, apply_layers, classifier, layers, on_rows, split
+from benchmarks.self_tuning.task import apply_layers, classifier, layers, on_rows, split
+from benchmarks.training import Functions, cross_entropy, dense
 from examples import data as datasets
 from examples.cpu_layers import convolution, max_pool
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.self_tuning.task import Functions, apply_layers, layers, on_rows, split
+from benchmarks.self_tuning.task import apply_layers, layers, on_rows, split
+from benchmarks.training import Functions
 
 
 def load_points(dimensions: int) -> Any:

@@ -1,22 +1,36 @@
-"""Texts that every Python ships, and networks that learn to write them character by character."""
+"""Texts that every Python ships, and networks that learn to write them character by character.
+
+There is nothing to download, and none of it is kept here. The manual, what ``help()`` shows about
+the language, differs a little from one version of Python to the next, and so do the figures.
+"""
 
 import argparse
 import ast
 import inspect
 import pathlib
 import typing
+from pydoc_data import topics
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.character_task import attention, normalized, text
-from benchmarks.scanned_task import cross_entropy
-from benchmarks.self_tuning.task import TEST, VALIDATION, Functions
+from benchmarks.self_tuning.task import TEST, VALIDATION
+from benchmarks.training import Functions, cross_entropy
 
-CONTEXT, WINDOWS = 32, 200
+CONTEXT, WINDOWS, CHARACTERS = 32, 200, 200_000
 SOURCES = (argparse, ast, inspect, typing)
+
+
+def text() -> np.ndarray:
+    """The first 200,000 characters of the manual's pages in alphabetical order, as small integers.
+
+    Whatever is not ASCII is left out.
+    """
+    pages = "\n".join(topics.topics[name] for name in sorted(topics.topics))
+    codes = np.frombuffer(pages.encode("ascii", "ignore")[:CHARACTERS], np.uint8)
+    return np.unique(codes, return_inverse=True)[1].astype(np.int32)
 
 
 def load(name: str) -> Any:
@@ -143,3 +157,20 @@ def transformer(data: Any, output: str, batch: int = 16, width: int = 48) -> Fun
         return normalized(params["norm"], x) @ out
 
     return language_model(data, init, logits_of, batch)
+
+
+def normalized(norm: Any, x: Any) -> Any:
+    """Layer normalization."""
+    x = x - x.mean(-1, keepdims=True)
+    return x * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5) * norm["scale"] + norm["shift"]
+
+
+def attention(h: Any, heads: int) -> Any:
+    """What each place of windows sees of those before it; ``h`` is query, keys and values."""
+    count, length, _ = h.shape
+    split = lambda a: a.reshape(count, length, heads, -1).transpose(0, 2, 1, 3)
+    query, keys, values = map(split, jnp.split(h, 3, axis=-1))
+    scores = query @ keys.swapaxes(-1, -2) * query.shape[-1] ** -0.5
+    causal = np.tril(np.ones((length, length), bool))
+    seen = jax.nn.softmax(jnp.where(causal, scores, -1e9)) @ values
+    return seen.transpose(0, 2, 1, 3).reshape(count, length, -1)
