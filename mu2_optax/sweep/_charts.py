@@ -41,10 +41,8 @@ def plot_sweep(
     a learning rate is a thick line at one height. A ring marks the rate that was published as the
     default (``result.info["untouched"]``). A rate at which a seed diverged has no point on the
     line, but a cross at the worse edge; so has one that is over ten thousand times as bad as the
-    best quarter, for which the axis does not reach.
-
-    In a notebook or on a page, point at a marker for its values, press a name in the legend to hide
-    its line, drag to move, turn the wheel with Shift to zoom, and double-click to return.
+    best quarter, for which the axis does not reach. In a notebook, press a name to hide its line,
+    drag to move, turn the wheel with Shift to zoom, and double-click to return.
 
     Args:
       results: A result, a list of results with distinct labels, or a dict of them by label.
@@ -130,19 +128,15 @@ def plot_curves(
             "`learning_rate` must be given to compare several results, such as learning_rate=0.1."
         )
     if learning_rate is None:
-        lines = {
-            f"{rate:g}": first.select(learning_rate=rate) for rate in first.learning_rates.tolist()
-        }
+        rates = first.learning_rates.tolist()
+        lines = {f"{rate:g}": first.select(learning_rate=rate) for rate in rates}
         looks, legend = numbered_styles(lines), "learning rate"
     else:
-        chosen = (
-            learning_rate
-            if isinstance(learning_rate, Mapping)
-            else dict.fromkeys(labelled, learning_rate)
-        )
+        alone = not isinstance(learning_rate, Mapping)
+        given: Any = dict.fromkeys(labelled, learning_rate) if alone else learning_rate
         lines = {
-            label: result.select(learning_rate=chosen[label]) if result.axes else result
-            for label, result in labelled.items()
+            label: r.select(learning_rate=given[label]) if r.axes else r
+            for label, r in labelled.items()
         }
         looks, legend = styles(lines), None
     drawn = {name: line for name, line in lines.items() if line.metrics and line.finished.any()}
@@ -166,10 +160,9 @@ def plot_curves(
 
 
 def _labelled(results: Results) -> dict[str, SweepResult]:
-    labelled = by_label(results)
-    if not labelled:
-        raise ValueError("there is nothing to plot: `results` is empty.")
-    return labelled
+    if labelled := by_label(results):
+        return labelled
+    raise ValueError("there is nothing to plot: `results` is empty.")
 
 
 def _point(line: str, x: float, band: Band, i: int, y: Axis) -> dict[str, Any]:
@@ -210,8 +203,5 @@ def _steps(result: SweepResult, metric: str, steps: Sequence[float] | None) -> l
         known = result.info.get("curve_steps") or ()
         steps = known if len(known) == count else range(1, count + 1)
     if len(steps) != count:
-        raise ValueError(
-            f"`steps` must have a number for each of the {count} values of {metric!r}, got "
-            f"{len(steps)}."
-        )
+        raise ValueError(f"`steps` must have {count} numbers, as {metric!r} has, got {len(steps)}.")
     return [float(step) for step in steps]

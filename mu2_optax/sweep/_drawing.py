@@ -114,7 +114,8 @@ def draw(
 
     def by_line(channel: Any, values: Iterable[Any], legend: Any = None) -> Any:
         scale = alt.Scale(domain=list(looks), range=list(values), type="ordinal")
-        return channel("line:N", scale=scale, legend=legend)
+        kind = "O" if channel is alt.StrokeWidth else "N"  # which Vega-Lite wants
+        return channel(f"line:{kind}", scale=scale, legend=legend)
 
     across = alt.X("x:Q", **scaled(x, grid=False, tickCount=8))
     up = alt.Y("y:Q", **scaled(y, tickCount=6))

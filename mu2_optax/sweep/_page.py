@@ -37,11 +37,10 @@ def write_report(
       path: A file name that ends in ``.html``.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
       title: The page's title.
-      initial: The metric before training, for the learning-rate sensitivity: a number, or the name
-        of the metric that holds it. If None, the sensitivity is shown if ``metric`` is a curve.
-      tolerance: How far from the best a plateau goes, in the metric's unit; if None, 0.02 for what
-        is better high and at most 1, and otherwise 5 % of the way from the metric before training
-        to the best, or of the best where that is not known.
+      initial: The metric before training, for `lr_sensitivity`: a number, or a metric's name.
+      tolerance: How far from the best a plateau goes; if None, 0.02 for what is better high and at
+        most 1, and otherwise 5 % of the way from the metric before training to the best, or of the
+        best where that is not known.
     """
     if Path(path).suffix != ".html":
         raise ValueError(f"`path` must end in .html, got {str(path)!r}.")

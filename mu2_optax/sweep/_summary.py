@@ -79,12 +79,7 @@ def summarize(
     initial: float | str | None = None,
     tolerance: float | None = None,
 ) -> Summary:
-    """Measures each result against the best of all.
-
-    The tolerance is how far from the best a plateau goes; if None, 0.02 for what is better high and
-    at most 1, and otherwise 5 % of the way from the metric before training (``initial``, as in
-    `lr_sensitivity`) to the best, or of the best where that is not known.
-    """
+    """Measures each result against the best of all; see `write_report` for the options."""
     rates, sign, results = all_rates(results), loss_sign(mode), over_rates(results)
     rows = {label: _row(result, metric, rates, sign) for label, result in results.items()}
     losses = sign * np.concatenate([row.means for row in rows.values()])
@@ -210,12 +205,9 @@ def _cells(row: Row, summary: Summary) -> list[str]:
 def _best(places: Mapping[str, int | None], summary: Summary) -> tuple[str, float] | None:
     """The label that is best at its place, with its value, and the rate; None if none is."""
     sign, rows = loss_sign(summary.mode), summary.rows
-    losses = [
-        (sign * rows[label].means[i], label, i)
-        for label, i in places.items()
-        if i is not None and np.isfinite(rows[label].means[i])
-    ]
-    if not losses:
+    known = [(label, i) for label, i in places.items() if i is not None]
+    finite = [(label, i) for label, i in known if np.isfinite(rows[label].means[i])]
+    if not finite:
         return None
-    _, label, i = min(losses)
+    label, i = min(finite, key=lambda at: sign * rows[at[0]].means[at[1]])
     return f"{label or 'this sweep'} {rows[label].texts[i]}", float(summary.rates[i])

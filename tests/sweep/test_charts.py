@@ -207,7 +207,10 @@ def test_plot_curves_thins_out_long_curves():
             lambda: plot_curves([result("a", [[[1]]]), result("b", [[[1]]])], "loss"),
             "must be given",
         ),
-        (lambda: plot_curves(result("a", [[[1, 2]]]), "loss", steps=[1]), "each of the 2 values"),
+        (
+            lambda: plot_curves(result("a", [[[1, 2]]]), "loss", steps=[1]),
+            "`steps` must have 2 numbers",
+        ),
     ],
 )
 def test_plots_name_bad_arguments(call, match):

@@ -113,15 +113,13 @@ def _with_each_optimizer(
             return train(tx, key) if steps is None else train(tx, key, steps=steps)
 
         info: dict[str, Any] = {"python": OPTIMIZERS[name].line(options.ball, steps)}
-        if not contender.takes("learning_rate"):
-            rows[name] = Row(partial(run, None), {}, info)
-            continue
-        own, default = rates, contender.untouched
+        own, default = set(rates), contender.untouched
         if default is not None:
             near = (rate for rate in rates if isclose(rate, default, rel_tol=1e-6))
             info["untouched"] = next(near, default)
-            own = sorted({*rates, info["untouched"]})
-        rows[name] = Row(run, own, info)
+            own.add(info["untouched"])
+        has_rate = contender.takes("learning_rate")
+        rows[name] = Row(run, sorted(own), info) if has_rate else Row(partial(run, None), {}, info)
     return rows
 
 
@@ -164,10 +162,8 @@ def import_train(spec: str) -> tuple[Callable[..., Any], list[str]]:
         raise UsageError(f"no function {name!r} in {module_name}.")
     takes = list(inspect.signature(train).parameters)
     if len(takes) < 2 or takes[0] not in ("optimizer", "tx", "learning_rate", "lr"):
-        raise UsageError(
-            f"{spec} must take (optimizer, key) or (learning_rate, key), with these names; it "
-            f"takes ({', '.join(takes)})."
-        )
+        wanted = "(optimizer, key) or (learning_rate, key), with these names"
+        raise UsageError(f"{spec} must take {wanted}; it takes ({', '.join(takes)}).")
     return train, takes
 
 
