@@ -93,13 +93,28 @@ def corrected_momentum(
       Cutkosky and Orabona, `Momentum-Based Variance Reduction in Non-Convex SGD
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
-    return estimate_of("corrected_momentum", beta, state_dtype)
+    return estimate_like_params("corrected_momentum", beta, state_dtype)
+
+
+def estimate_like_params(
+    optimizer: str, beta: ScalarOrSchedule | Weight, state_dtype: DTypeLike | None = None
+) -> optax.GradientTransformationExtraArgs:
+    """:func:`corrected_momentum` inside an optimizer; errors name ``optimizer``."""
+    estimate = estimate_of(optimizer, beta, state_dtype)
+
+    def update(
+        updates: Updates, state: CorrectedMomentumState, params: Params = None, **extra_args: Any
+    ) -> tuple[Updates, CorrectedMomentumState]:
+        d, state = estimate.update(updates, state, params, **extra_args)
+        return cast_like(d, params), state
+
+    return optax.GradientTransformationExtraArgs(estimate.init, update)
 
 
 def estimate_of(
     optimizer: str, beta: ScalarOrSchedule | Weight, state_dtype: DTypeLike | None = None
 ) -> optax.GradientTransformationExtraArgs:
-    """:func:`corrected_momentum` inside an optimizer; errors name ``optimizer``."""
+    """:func:`estimate_like_params` whose updates, d, are not rounded to the dtypes of params."""
     check_weight("beta", beta)
     beta = as_weight(beta)
 
@@ -134,7 +149,7 @@ def estimate_of(
         d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
         never = state.t < 0
         x = after(d, copied_like(params, state.x), never)  # d needs the last x
-        return cast_like(after(x, d, never), params), CorrectedMomentumState(
+        return after(x, d, never), CorrectedMomentumState(
             t=optax.safe_increment(state.t),
             x=x,
             d=cast_like(d, state.d),
