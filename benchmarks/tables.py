@@ -18,6 +18,8 @@ one of ``TABLES`` of its module ``rows`` or of ``SENTENCES``, with the ``side`` 
 those that have one.
 ``beside_adam`` and ``every_step`` have what ``benchmarks.step_cost`` measured, from its CSV file;
 ``vs_pytorch`` what ``benchmarks.vs_pytorch`` did, from the folder of its files;
+``aot_streams`` (of one ``chip``), ``aot_compilation`` and ``aot_shapes`` what ``benchmarks.aot``
+found, from its JSON file;
 ``rows`` is a short CSV file as it is, with three digits of each number;
 ``forgotten_average`` what ``benchmarks.forgotten_average`` measured, and ``clipping`` what
 ``benchmarks.clipping`` did.
@@ -34,6 +36,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import cost_tables
+from benchmarks.aot import rows as aot
 from benchmarks.experiment import Results, load, select
 from benchmarks.files import RESULTS, read_rows
 from benchmarks.robustness_measures import Measure, robustness, with_budget
@@ -193,6 +196,9 @@ TABLES: dict[str, Callable[..., str]] = {
     "beside_adam": _of_head_and_body(cost_tables.beside_adam_rows),
     "every_step": _of_head_and_body(cost_tables.every_step_rows),
     "vs_pytorch": _of_head_and_body(cost_tables.pytorch_rows),
+    "aot_streams": _of_head_and_body(aot.streams_rows),
+    "aot_compilation": _of_head_and_body(aot.compilation_rows),
+    "aot_shapes": _of_head_and_body(aot.shapes_rows),
 }
 
 
