@@ -66,6 +66,8 @@ from mu2_optax._wrappers.checked import checked as checked
 from mu2_optax._wrappers.hold_fixed import hold_fixed as hold_fixed
 from mu2_optax._wrappers.reject_nonfinite import RejectNonfiniteState as RejectNonfiniteState
 from mu2_optax._wrappers.reject_nonfinite import reject_nonfinite as reject_nonfinite
+from mu2_optax._wrappers.show_average import ShowAverageState as ShowAverageState
+from mu2_optax._wrappers.show_average import show_average as show_average
 
 if _typing.TYPE_CHECKING:
     from mu2_optax import checkpoint as checkpoint

@@ -33,13 +33,14 @@ PUBLIC = {
     "mu2_optax": """
         AnytimeState CheckedState CorrectedMomentumState DistanceRateState DoubleMomentum ErrorBar
         Mu2ExtraState Mu2State AccumulateGradientsState RejectNonfiniteState Seen
+        ShowAverageState
         UnitDirectionsState Weight
         accumulate anytime anytime_sgd checked corrected_momentum distance_rate error_bar
         eval_params fixed_momentum found_rate frank_wolfe hold_fixed grad_in_parts grad_pair
         linear_momentum measured_beta mu2 mu2_adam mu2_adamw mu2_auto mu2_extra_sgd
         mu2_frank_wolfe mu2_sgd accumulate_gradients noise_scale onto_l2_ball per_tensor
-        polynomial_momentum projected reject_nonfinite storm uniform_momentum unit_directions
-        value_and_grad weighted_momentum with_error_bar with_extra_args
+        polynomial_momentum projected reject_nonfinite show_average storm uniform_momentum
+        unit_directions value_and_grad weighted_momentum with_error_bar with_extra_args
     """,
     "mu2_optax.lmo": """
         Oracle check_oracle l1_ball l2_ball linf_ball simplex spectral_ball
@@ -73,6 +74,7 @@ PRIVATE_ELSEWHERE = {
     "benchmarks/optimizers.py",
     "benchmarks/robustness_measures.py",
     "benchmarks/sweep_throughput.py",
+    "tests/test_newton_schulz.py",  # what it does to singular values, whatever calls it
     "tests/test_mixed_precision.py",  # how float16 is rounded, down to the smallest
     "tests/test_self_tuning.py",  # whether the constants of `mu2_auto` are the frozen ones
 }
