@@ -6,8 +6,10 @@ import numpy as np
 import optax
 import pytest
 from auto_problem import START, average, batches, gradient, train
+from commands import call
 
 import mu2_optax as m
+from benchmarks import files, shown_average
 
 EVERY, STEPS = 4, 12
 ahead = m.mu2_auto()
@@ -81,3 +83,12 @@ def test_show_average_refuses_what_has_none():
         m.show_average(optax.sgd(0.1), 10).init(START)
     with pytest.raises(ValueError, match="`every` must be an integer of at least 1, got 0"):
         m.show_average(ahead, 0)
+
+
+@pytest.mark.slow
+def test_shown_average_is_compared_with_other_ways(tmp_path, monkeypatch):
+    monkeypatch.setattr(shown_average, "RESULTS", tmp_path)
+    call(shown_average, monkeypatch, "--tasks", "factorization", "--steps", 100, "--seeds", 1)
+    (row,) = files.read_rows(tmp_path / "shown_average" / "results.csv")
+    losses = {way: float(row[way]) for way in shown_average.WAYS}
+    assert losses["show_average"] == pytest.approx(losses["average"], rel=0.05)
