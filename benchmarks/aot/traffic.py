@@ -2,24 +2,20 @@
 
 import math
 import re
-from typing import NamedTuple
 
-_INSTRUCTION = re.compile(r"\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)(.*)")
+_COMPUTATION = re.compile(  # whether it is the program's own, name and body
+    r"^(ENTRY )?%?([\w.\-]+) [^\n]*-> [^\n]*\{\n(.*?)^\}", re.MULTILINE | re.DOTALL
+)
+_INSTRUCTION = re.compile(  # name, type, operation, operands and attributes
+    r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\(([^)]*)\)(.*)$", re.MULTILINE
+)
 _ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\](\{[^}]*\})?")
 _NAME = re.compile(r"%([\w.\-]+)")
 _FREE = {"parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "iota"}
 _FREE |= {"copy-done", "slice-done", "async-done", "partition-id", "replica-id"}
 _SLICES = {"slice", "dynamic-slice"}
 
-
-class Instruction(NamedTuple):
-    """A line of optimized HLO."""
-
-    name: str
-    kind: str
-    operation: str
-    operands: str
-    attributes: str
+Program = dict[str, list[tuple[str, ...]]]
 
 
 def moved_bytes(hlo: str) -> int:
@@ -29,26 +25,14 @@ def moved_bytes(hlo: str) -> int:
     are counted, though a TPU may read what lies between them. Arrays in a TPU's VMEM (memory space
     1 of a layout, ``S(1)``) cost nothing, and of a conditional the branch that moves least counts.
     """
-    program, entry = _computations(hlo)
+    computations = _COMPUTATION.findall(hlo)
+    program = {name: _INSTRUCTION.findall(body) for _, name, body in computations}
+    [entry] = [name for marked, name, _ in computations if marked]
     return _of_computation(program, entry)
 
 
-def _computations(hlo: str) -> tuple[dict[str, list[Instruction]], str]:
-    found: dict[str, list[Instruction]] = {}
-    entry = current = ""
-    for line in hlo.splitlines():
-        if line.endswith("{") and "->" in line:
-            words = line.split()
-            current = words[words[0] == "ENTRY"].split("(")[0].lstrip("%")
-            found[current] = []
-            entry = current if words[0] == "ENTRY" else entry
-        elif match := _INSTRUCTION.match(line):
-            found[current].append(Instruction(*match.groups()))
-    return found, entry
-
-
-def _of_computation(program: dict[str, list[Instruction]], name: str) -> int:
-    kinds = {instruction.name: instruction.kind for instruction in program[name]}
+def _of_computation(program: Program, name: str) -> int:
+    kinds = {instruction: kind for instruction, kind, *_ in program[name]}
     total = 0
     for _, kind, operation, operands, attributes in program[name]:
         named = [n for n in _NAME.findall(attributes) if n in program]
@@ -84,9 +68,9 @@ def _sizes(kind: str, *, anywhere: bool = False) -> list[int]:
     return sizes
 
 
-def _sliced(fused: list[Instruction]) -> dict[int, int]:
+def _sliced(fused: list[tuple[str, ...]]) -> dict[int, int]:
     """For each operand of a fusion of which only slices are read, their bytes."""
-    operand_of = {i.name: int(i.operands) for i in fused if i.operation == "parameter"}
+    operand_of = {name: int(place) for name, _, op, place, _ in fused if op == "parameter"}
     read: dict[int, int] = {}
     whole = set()
     for name, kind, operation, operands, _ in fused:
