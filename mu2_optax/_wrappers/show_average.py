@@ -30,10 +30,10 @@ class ShowAverageState(NamedTuple):
 def show_average(inner: optax.GradientTransformation, every: int) -> Transform[ShowAverageState]:
     r"""Moves the params to the average after each ``every`` steps, and back in the next one.
 
-    .. math:: p_t = x_t \text{ if ``every`` divides } t, \text{ otherwise } y_t
+    .. math:: p_t = x_t \text{ for } t = n, 2n, 3n, \dots \qquad p_t = y_t \text{ otherwise}
 
-    Here :math:`p` are the params of the loop, :math:`y` those of ``inner``, which the state keeps,
-    and :math:`x` is ``eval_params(inner_state, y)``. It is for a loop inside a library that
+    Here n is ``every``, :math:`p` are the params of the loop, :math:`y` those of ``inner``, which
+    the state keeps, and :math:`x` is ``eval_params(inner_state, y)``. It is for a loop inside a library that
     validates, keeps or returns its params and hands out no state: let ``every`` be the number of
     steps after which it looks at them, such as those of an epoch or of the whole run. The price is
     a copy of the params, and that one gradient in so many is taken at x instead of y.
