@@ -33,10 +33,10 @@ def show_average(inner: optax.GradientTransformation, every: int) -> Transform[S
     .. math:: p_t = x_t \text{ for } t = n, 2n, 3n, \dots \qquad p_t = y_t \text{ otherwise}
 
     Here n is ``every``, :math:`p` are the params of the loop, :math:`y` those of ``inner``, which
-    the state keeps, and :math:`x` is ``eval_params(inner_state, y)``. It is for a loop inside a library that
-    validates, keeps or returns its params and hands out no state: let ``every`` be the number of
-    steps after which it looks at them, such as those of an epoch or of the whole run. The price is
-    a copy of the params, and that one gradient in so many is taken at x instead of y.
+    the state keeps, and :math:`x` is ``eval_params(inner_state, y)``. It is for a loop inside a
+    library that validates, keeps or returns its params and hands out no state: let ``every`` be the
+    number of steps after which it looks at them, such as those of an epoch or of the whole run. The
+    price is a copy of the params, and that one gradient in n is taken at x instead of y.
 
     ``update(grads, state)`` works without params as well. If they are given, a change that the loop
     makes to them between two steps is made to :math:`y` too.
