@@ -34,6 +34,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import costs
+from benchmarks.aot import rows as aot
 from benchmarks.experiment import Results, load, select
 from benchmarks.files import RESULTS, read_rows
 from benchmarks.robustness_measures import Measure, robustness, with_budget
@@ -187,6 +188,9 @@ TABLES: dict[str, Callable[..., str]] = {
     "beside_adam": _of_head_and_body(costs.beside_adam_rows),
     "every_step": _of_head_and_body(costs.every_step_rows),
     "vs_pytorch": _of_head_and_body(costs.pytorch_rows),
+    "aot_streams": _of_head_and_body(aot.streams_rows),
+    "aot_compilation": _of_head_and_body(aot.compilation_rows),
+    "aot_shapes": _of_head_and_body(aot.shapes_rows),
 }
 
 

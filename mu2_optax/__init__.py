@@ -44,6 +44,7 @@ from mu2_optax._wrappers.accumulate_gradients import accumulate_gradients as acc
 from mu2_optax._wrappers.checked import checked as checked
 from mu2_optax._wrappers.hold_fixed import hold_fixed as hold_fixed
 from mu2_optax._wrappers.reject_nonfinite import reject_nonfinite as reject_nonfinite
+from mu2_optax._wrappers.show_average import show_average as show_average
 
 if _typing.TYPE_CHECKING:
     from mu2_optax import linen as linen

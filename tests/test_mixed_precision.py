@@ -9,7 +9,7 @@ from cnn import CLASSES, LinenCNN, batches, linen_variables, nnx_model
 from flax import nnx
 from linen_steps import train_step
 from nnx_steps import train_step as nnx_train_step
-from problems import grad_fn, join, run, samples, split, x64
+from problems import compiled, grad_fn, join, run, samples, split, x64
 
 import mu2_optax
 import mu2_optax.linen
@@ -285,3 +285,16 @@ def test_state_dtype_keeps_the_imaginary_part_of_params(make, state_dtype):
     np.testing.assert_allclose(points["r"][-1], target["r"], atol=2e-2)
     assert state.d["c"].dtype == jnp.complex64
     assert state.d["r"].dtype == (state_dtype or jnp.float32)
+
+
+def test_mu2_hands_its_inner_optimizer_the_estimate_as_it_is():
+    """Not rounded to the dtype of the params: a rounding is 2⁻⁸ of d, and 2⁻⁷ of its square."""
+    tx = compiled(mu2_optax.mu2(optax.trace(decay=0.0)))  # which remembers what it got
+    params = jnp.array([1.0, -2.0], jnp.bfloat16)
+    grad_fn = lambda x, z: x - z.astype(x.dtype)
+    state = tx.init(params)
+    for z in jnp.array([0.3, 0.7, -0.1]):
+        known = {"grad_fn": grad_fn, "batch": z}
+        _, state = tx.update(grad_fn(params, z), state, params, **known)
+        np.testing.assert_array_equal(state.averaged.inner_state.trace, state.d)
+    assert np.any(state.d != state.d.astype(jnp.bfloat16))

@@ -1,5 +1,6 @@
 """Theory helpers against exact values, measured constants, dynamic batch sizes."""
 
+import decimal
 import functools
 import inspect
 import math
@@ -90,7 +91,6 @@ def test_batch_size_is_exact_for_any_integer(dtype):
 def test_batch_size_of_a_narrow_integer_does_not_overflow(dtype):
     assert int(theory.batch_size(t=dtype(3), steps=1000)) == 334
     assert int(jax.jit(lambda t: theory.batch_size(t=t, steps=1000))(dtype(3))) == 334
-    assert int(theory.batch_size(t=1000, steps=dtype(3))) == 1
 
 
 def test_theory_takes_numbers_by_name():
@@ -209,6 +209,60 @@ def test_excess_loss_bound_of_a_large_set_is_finite():
             learning_rate=1e-3, steps=10**5, diameter=1e18, variance=1.0, method=method
         )
         assert np.isfinite(bound), method
+
+
+def exact_excess_loss(learning_rate, steps, diameter, variance, method):
+    """The last lines of the proofs, in 50 digits."""
+    eta, T, D, variance = map(decimal.Decimal, (learning_rate, steps, diameter, variance))
+    noise, weights = variance.sqrt(), T * (T + 3) / 2
+    return {
+        "mu2_sgd": (D**2 / eta + 4 * D * noise * T * T.sqrt()) / weights + 2 * eta * variance,
+        "mu2_extra_sgd": (4 * D**2 / eta + 2 * D * noise * T * T.sqrt()) / weights,
+        "uniform": (D**2 / eta + 2 * eta * variance * (1 + T.ln()) + 4 * D * noise * T.sqrt()) / T,
+    }[method]
+
+
+@pytest.mark.parametrize("method", ["mu2_sgd", "mu2_extra_sgd", "uniform"])
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"learning_rate": 1e-3, "steps": 10**27, "diameter": 1e16, "variance": 1e-9},
+        {"learning_rate": 1e25, "steps": 10**9, "diameter": 1e30, "variance": 1e-40},
+        {"learning_rate": 1e-30, "steps": 10**12, "diameter": 1e-20, "variance": 1e-20},
+    ],
+)
+def test_excess_loss_bound_is_exact_far_from_one(method, known):
+    with decimal.localcontext(prec=50):
+        exact = exact_excess_loss(**known, method=method)
+    found = theory.excess_loss_bound(**known, method=method)
+    assert found.dtype == jnp.float32
+    assert float(found) == pytest.approx(float(exact), rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("scale", [1e-19, 1.0, 1e19])
+def test_theory_bounds_are_exact_where_squares_leave_float32(scale):
+    """In other units of length, in which D² is beyond float32 and the results are not."""
+    T, t, failure = 10**6, 1000, 1e-35
+    with decimal.localcontext(prec=50):
+        D = 3 * decimal.Decimal(scale)
+        L, G, variance, spread = 18 / D**2, 1 / D, decimal.Decimal(4), 7 / D**2
+        effective = 32 * D**2 * spread + 2 * variance
+        log = (T / decimal.Decimal(failure)).ln()
+        high = (variance / t + ((8 * L * D + 2 * G) / t) ** 2) * log
+        total = T * L * D**2 + 2 * D * variance.sqrt() * T * decimal.Decimal(T).sqrt()
+        wolfe = total / (T * (T + 3) // 2)
+    known = {"diameter": float(D), "smoothness": float(L), "steps": T}
+    found = {
+        effective: theory.effective_variance(
+            gradient_variance=float(variance), smoothness_variance=float(spread), diameter=float(D)
+        ),
+        high: theory.high_probability_error_bound(
+            **known, t=t, variance=float(variance), gradient_bound=float(G), failure=failure
+        ),
+        wolfe: theory.frank_wolfe_bound(**known, variance=float(variance)),
+    }
+    for exact, value in found.items():
+        assert float(value) == pytest.approx(float(exact), rel=1e-6, abs=0)
 
 
 def test_stable_rates_ratio_grows_as_the_paper_says():
@@ -471,6 +525,8 @@ def test_theory_accepts_valid_arguments(function):
         (theory.max_learning_rate, "method", "adam", "must be one of .*'adam'"),
         (theory.batch_size, "t", 0, "must be a whole number of at least 1, got 0"),
         (theory.batch_size, "steps", -3, "must be a whole number"),
+        (theory.batch_size, "t", 11, "must be at most `steps`, got 11 of 10"),
+        (theory.high_probability_error_bound, "t", jnp.arange(1, 12), "must be at most `steps`"),
         (theory.effective_variance, "gradient_variance", -1.0, "must be finite"),
         (theory.effective_variance, "diameter", 0.0, "a bounded set"),
         (theory.excess_loss_bound, "learning_rate", 0.0, r"must .* got 0\.0"),

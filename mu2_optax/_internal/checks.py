@@ -81,6 +81,18 @@ def check_steps(name: str, value: Any) -> None:
         )
 
 
+def check_step_of(t: Any, steps: Any) -> None:
+    """Requires concrete steps from 1 to ``steps``, a whole number."""
+    check_steps("t", t)
+    check_steps("steps", steps)
+    if not any(isinstance(a, jax.core.Tracer) for a in (t, steps)) and np.any(
+        np.asarray(t) > np.asarray(steps)
+    ):
+        raise ValueError(
+            f"`t` must be at most `steps`, got {t} of {steps}; it counts the steps of a run from 1."
+        )
+
+
 def check_iterations(name: str, value: Any) -> None:
     """Requires an integer of at least 1, because a loop of that length is compiled."""
     check_integer(name, value, 1, "it is a number of iterations.")

@@ -6,16 +6,17 @@ Letters as in :mod:`mu2_optax.theory`, which exports these functions.
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 
 from mu2_optax._internal.checks import (
     check_choice,
     check_nonnegative,
     check_positive,
     check_probability,
+    check_step_of,
     check_steps,
 )
 from mu2_optax._internal.types import Numbers
+from mu2_optax.theory._numbers import numbers, rounded
 
 Method = Literal["mu2_sgd", "mu2_extra_sgd", "uniform"]
 METHODS = ("mu2_sgd", "mu2_extra_sgd", "uniform")
@@ -49,7 +50,8 @@ def error_bound(*, t: Numbers, variance: Numbers, method: Method = "mu2_sgd") ->
     check_steps("t", t)
     check_nonnegative("variance", variance, "it is a variance.")
     check_choice("method", method, METHODS)
-    return jnp.asarray(variance, float) / (jnp.asarray(t, float) + (method != "uniform"))
+    _, t, variance = numbers(t, variance)
+    return rounded(variance / (t + (method != "uniform")))
 
 
 def high_probability_error_bound(
@@ -71,7 +73,7 @@ def high_probability_error_bound(
     The paper gives it as an O(·), without the constant c.
 
     Args:
-      t: The step, which starts at 1.
+      t: The step, from 1 to T.
       steps: T, the number of steps.
       variance: :math:`\tilde\sigma^2`; see :func:`mu2_optax.theory.effective_variance`.
       smoothness: L.
@@ -95,18 +97,18 @@ def high_probability_error_bound(
     References:
       Dahan and Levy, appendix on high probability
     """
-    check_steps("t", t)
-    check_steps("steps", steps)
+    check_step_of(t, steps)
     check_nonnegative("variance", variance, "it is a variance.")
     check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
     check_nonnegative("gradient_bound", gradient_bound, "it is the largest norm of a gradient.")
     check_probability("failure", failure)
     check_positive("constant", constant, "it scales the bound.")
-    t, T, L, D = (jnp.asarray(a, float) for a in (t, steps, smoothness, diameter))
-    U = 8 * L * D + 2 * jnp.asarray(gradient_bound, float)
-    log = jnp.log(T / jnp.asarray(failure, float))
-    return jnp.asarray(constant, float) * (variance / t + (U / t) ** 2) * log
+    xp, t, T, L, D, G, variance, delta, c = numbers(
+        t, steps, smoothness, diameter, gradient_bound, variance, failure, constant
+    )
+    U = 8 * L * D + 2 * G
+    return rounded(c * (variance / t + (U / t) ** 2) * (xp.log(T) - xp.log(delta)))
 
 
 def excess_loss_bound(
@@ -158,15 +160,15 @@ def excess_loss_bound(
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
     check_nonnegative("variance", variance, "it is a variance.")
     check_choice("method", method, METHODS)
-    eta, T, D = (jnp.asarray(a, float) for a in (learning_rate, steps, diameter))
-    noise = jnp.sqrt(jnp.asarray(variance, float))
+    xp, eta, T, D, variance = numbers(learning_rate, steps, diameter, variance)
+    noise = xp.sqrt(variance)
     if method == "uniform":
-        step_noise = 2 * eta * noise**2 * (1 + jnp.log(T))
-        return D / T * (D / eta + 4 * noise * T**0.5) + step_noise / T
+        step_noise = 2 * eta * variance * (1 + xp.log(T))
+        return rounded(D / T * (D / eta + 4 * noise * T**0.5) + step_noise / T)
     weights = T * (T + 3) / 2
     if method == "mu2_extra_sgd":
-        return D / weights * (4 * D / eta + 2 * noise * T**1.5)
-    return D / weights * (D / eta + 4 * noise * T**1.5) + 2 * eta * noise**2
+        return rounded(D / weights * (4 * D / eta + 2 * noise * T**1.5))
+    return rounded(D / weights * (D / eta + 4 * noise * T**1.5) + 2 * eta * variance)
 
 
 def frank_wolfe_bound(
@@ -213,9 +215,9 @@ def frank_wolfe_bound(
     check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
     check_nonnegative("variance", variance, "it is a variance.")
-    T, L, D = (jnp.asarray(a, float) for a in (steps, smoothness, diameter))
-    gap = L * D**2 / 2 if initial_gap is None else initial_gap
-    check_nonnegative("initial_gap", gap, "it is a loss minus its minimum.")
-    noise = jnp.sqrt(jnp.asarray(variance, float))
-    total = 2 * jnp.asarray(gap, float) + (T - 1) * L * D**2 + 2 * D * noise * T**1.5
-    return total / (T * (T + 3) / 2)
+    known = 0.0 if initial_gap is None else initial_gap
+    check_nonnegative("initial_gap", known, "it is a loss minus its minimum.")
+    xp, T, L, D, variance, known = numbers(steps, smoothness, diameter, variance, known)
+    gap = L * D**2 / 2 if initial_gap is None else known
+    total = 2 * gap + (T - 1) * L * D**2 + 2 * D * xp.sqrt(variance) * T**1.5
+    return rounded(total / (T * (T + 3) / 2))

@@ -9,11 +9,13 @@ from mu2_optax._internal.checks import (
     check_choice,
     check_nonnegative,
     check_positive,
+    check_step_of,
     check_steps,
     check_unit_interval,
 )
 from mu2_optax._internal.types import Numbers
 from mu2_optax.theory._bounds import METHODS, Method
+from mu2_optax.theory._numbers import numbers, rounded
 
 _COMPARED = (*METHODS, "sgd", "accelerated_sgd")
 
@@ -82,12 +84,12 @@ def max_learning_rate(
     check_positive("smoothness", smoothness, "it is the Lipschitz constant of the gradient.")
     check_steps("steps", steps)
     check_choice("method", method, METHODS)
-    L, T = jnp.asarray(smoothness, float), jnp.asarray(steps, float)
+    xp, L, T = numbers(smoothness, steps)
     if method == "mu2_sgd":
-        return 1 / (8 * L * T)
+        return rounded(1 / (8 * L * T))
     if method == "mu2_extra_sgd":
-        return 1 / (2 * L)
-    return 1 / (16 * L * (1 + jnp.log(T)))
+        return rounded(1 / (2 * L))
+    return rounded(1 / (16 * L * (1 + xp.log(T))))
 
 
 @overload
@@ -107,7 +109,7 @@ def batch_size(*, t: Numbers, steps: Numbers) -> Any:
     A whole run draws :math:`\sum_t b_t = O(T \log T)` samples.
 
     Args:
-      t: The step, which starts at 1.
+      t: The step, from 1 to T.
       steps: T, the number of steps.
 
     Returns:
@@ -121,8 +123,7 @@ def batch_size(*, t: Numbers, steps: Numbers) -> Any:
     References:
       Dahan and Levy, appendix on uniformly small errors
     """
-    check_steps("t", t)
-    check_steps("steps", steps)
+    check_step_of(t, steps)
     now, last = _at_least_int32(t), _at_least_int32(steps)
     return (last - 1) // now + 1  # not -(-last // now), which is wrong for unsigned integers
 
@@ -171,8 +172,10 @@ def effective_variance(
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
     check_positive("part", part, "it is the share of the batch in the correction, 1 for all of it.")
     check_unit_interval("part", part)
-    variance = 32 * jnp.asarray(diameter, float) ** 2 * smoothness_variance / part
-    return variance + 2 * jnp.asarray(gradient_variance, float)
+    _, D, part, of_gradient, of_smoothness = numbers(
+        diameter, part, gradient_variance, smoothness_variance
+    )
+    return rounded(32 * D * of_smoothness * D / part + 2 * of_gradient)
 
 
 def stable_rates(
@@ -228,10 +231,10 @@ def stable_rates(
     check_positive("diameter", diameter, "the theorems need a bounded set, such as a ball.")
     check_nonnegative("variance", variance, "it is a variance.")
     check_choice("method", method, _COMPARED)
-    L, T, D = (jnp.asarray(a, float) for a in (smoothness, steps, diameter))
-    noise = jnp.sqrt(jnp.asarray(variance, float)) / D
+    xp, L, T, D, variance = numbers(smoothness, steps, diameter, variance)
+    noise = xp.sqrt(variance) / D
     # R(eta)/D² = a²/eta + b² eta + c for eta <= top; no square is taken that could overflow
-    log = 1 + jnp.log(T)
+    log = 1 + xp.log(T)
     a, b, c, top = {
         "mu2_sgd": (1 / T, 2**0.5 * noise, 4 * noise / T**0.5, 1 / (8 * L * T)),
         "mu2_extra_sgd": (1 / T, 0 * noise, noise / T**0.5, 1 / (2 * L)),
@@ -244,9 +247,9 @@ def stable_rates(
         "sgd": (1 / T**0.5, noise, 0 * noise, 1 / (2 * L)),
         "accelerated_sgd": (1 / T, noise * T**0.5, 0 * noise, 1 / (2 * L)),
     }[method]
-    safe_b = jnp.where(b > 0, b, 1)
-    best = jnp.where(b > 0, jnp.minimum(top, a / safe_b), top)
+    safe_b = xp.where(b > 0, b, 1)
+    best = xp.where(b > 0, xp.minimum(top, a / safe_b), top)
     limit = 2 * (a / best * a + b * best * b + c) - c  # a²/eta + b² eta <= limit
-    root = limit * (1 + jnp.sqrt(1 - (2 * a / limit * b) ** 2))
-    high = jnp.where(b > 0, root / (2 * safe_b) / safe_b, top)
-    return StableRates(low=2 * a / root * a, best=best, high=jnp.minimum(high, top))
+    root = limit * (1 + xp.sqrt(1 - (2 * a / limit * b) ** 2))
+    high = xp.where(b > 0, root / (2 * safe_b) / safe_b, top)
+    return StableRates(*map(rounded, (2 * a / root * a, best, xp.minimum(high, top))))

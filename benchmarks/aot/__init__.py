@@ -1,0 +1,1 @@
+"""What accelerators' own compilers make of a step, ahead of time and without an accelerator."""
