@@ -11,16 +11,15 @@ worse, by little or by several times.
 """
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import mu2_optax
 from benchmarks.files import RESULTS, write_rows
-from benchmarks.optimizers import at_params
+from benchmarks.optimizers import Optimizer
 from benchmarks.self_tuning import runner
-from benchmarks.self_tuning.roles import VALIDATION
+from benchmarks.self_tuning.task import VALIDATION
 from benchmarks.self_tuning.tasks import TASKS
 from examples.option_types import positive_int
 
@@ -40,14 +39,18 @@ def without_a_step_ahead() -> Any:
     return mu2_optax.anytime(rate, mu2_optax.polynomial_momentum(2).gamma)
 
 
-WAYS: dict[str, tuple[Callable[[Any, int], Any], runner.Evaluate]] = {
-    "average": (lambda _, steps: mu2_optax.mu2_auto(), mu2_optax.eval_params),
-    "show_average": (
-        lambda _, steps: mu2_optax.show_average(mu2_optax.mu2_auto(), steps // runner.POINTS),
-        at_params,
+def shown(_: Any, setting: Any) -> Any:
+    """``mu2_auto`` whose params are the average at each point where a run is measured."""
+    return mu2_optax.show_average(mu2_optax.mu2_auto(), setting.steps // runner.POINTS)
+
+
+WAYS = {
+    "average": Optimizer(
+        "at the average", lambda rate, setting: mu2_optax.mu2_auto(), mu2_optax.eval_params
     ),
-    "params": (lambda _, steps: mu2_optax.mu2_auto(), at_params),
-    "λ = 0": (lambda _, steps: without_a_step_ahead(), at_params),
+    "show_average": Optimizer("shown", shown),
+    "params": Optimizer("at the params", lambda rate, setting: mu2_optax.mu2_auto()),
+    "λ = 0": Optimizer("not ahead", lambda rate, setting: without_a_step_ahead()),
 }
 
 
@@ -66,8 +69,8 @@ def main() -> None:
         task = TASKS[name]
         data = runner.load(task, args.data_dir)
         row: dict[str, Any] = {"task": name, "metric": task.metric}
-        for way, (make, evaluate) in WAYS.items():
-            train = runner.make_train(task, make, evaluate, args.steps)
+        for way, optimizer in WAYS.items():
+            train = runner.make_train(task, optimizer, args.steps)
             found = [float(train(data, 1.0, seed)[VALIDATION]) for seed in range(args.seeds)]
             row[way] = float(np.mean(found))
         rows.append(row)
