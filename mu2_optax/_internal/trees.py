@@ -48,17 +48,14 @@ def stored_average(params: Params, state_dtype: DTypeLike | None) -> Tree:
 
     At step t, an average moves by about 2/t of its distance to the iterate. After a few hundred
     steps that is below the last place of a bfloat16 number, and an average kept only in the params
-    would stall. If no leaf is narrower, the result is None.
+    would stall.
     """
 
     def copied(p: Any) -> Any:
         dtype = _stored_dtype(p, state_dtype, True)
         return None if dtype == jnp.result_type(p) else jnp.array(p, dtype, copy=True)
 
-    stored = [copied(p) for p in jax.tree.leaves(params)]
-    if all(leaf is None for leaf in stored):
-        return None
-    return jax.tree.unflatten(jax.tree.structure(params), stored)
+    return jax.tree.map(copied, params)
 
 
 def leaves_like(params: Params, tree: Tree) -> list[Leaf]:
@@ -73,8 +70,6 @@ def refined(params: Params, stored: Tree) -> Tree:
     Where params are not the rounded average, something else has moved them (weight decay after the
     optimizer, a restored checkpoint), and the params are used as they are.
     """
-    if stored is None:
-        return params
 
     def refine(p: jax.Array, x: jax.Array | None) -> jax.Array:
         if x is None:
@@ -92,6 +87,8 @@ def rounded(x: jax.Array, dtype: Any) -> jax.Array:
     flushes everything below the smallest normal number (6e-5 in float16) to zero, so such numbers
     are rounded separately.
     """
+    if jnp.result_type(dtype) == x.dtype:
+        return x
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return x.astype(dtype).astype(x.dtype)
     narrow = jnp.finfo(dtype)
@@ -170,6 +167,11 @@ def inverse_or_zero(norm: jax.Array) -> jax.Array:
     return jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
 
 
+def root(square: jax.Array) -> jax.Array:
+    """The square root, with a derivative of zero at zero."""
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
 def over_size(tree: Tree) -> tuple[jax.Array, Any]:
     """A quarter of the largest absolute value in a tree, and the tree divided by it.
 
@@ -188,7 +190,18 @@ def over_size(tree: Tree) -> tuple[jax.Array, Any]:
 def norm(tree: Tree) -> jax.Array:
     """The L2 norm of a tree, at least in float32, even where its square over- or underflows."""
     size, units = over_size(widened(tree))
-    return size * jnp.asarray(optax.tree.norm(units)).astype(size.dtype)
+    return size * root(jnp.asarray(optax.tree.norm(units, squared=True)).astype(size.dtype))
+
+
+def held(*scalars: jax.Array) -> tuple[jax.Array, ...]:
+    """The same scalars, computed once.
+
+    XLA repeats whatever leads to a scalar in each kernel that reads it, but not a reduction. With
+    hundreds of leaves, that takes most of the time to compile.
+    """
+    row = jnp.stack(scalars)
+    alone = jnp.sum(jnp.where(jnp.eye(len(scalars), dtype=bool), row, 0), axis=1)
+    return tuple(jax.lax.optimization_barrier(alone))
 
 
 def gathered(scalars: Tree) -> jax.Array:

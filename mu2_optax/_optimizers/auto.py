@@ -1,16 +1,14 @@
 """Nothing to choose: a learning rate that the run itself finds, inside anytime averaging."""
 
-from jax.typing import DTypeLike
-
 from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.types import Scalar, ScalarOrSchedule, Transform
 from mu2_optax._paper.averaging import AnytimeState, anytime
 from mu2_optax._paper.momenta import polynomial_momentum
 from mu2_optax._paper.projections import Projection
-from mu2_optax._rate.directions import MOMENTUM, unit_directions
-from mu2_optax._rate.distance import distance_rate
+from mu2_optax._rate.directions import unit_directions
+from mu2_optax._rate.distance import POWER, distance_rate
 
-_AHEAD, _POWER = 0.3, 2.0
+_AHEAD = 0.3
 
 
 def mu2_auto(
@@ -20,7 +18,6 @@ def mu2_auto(
     weight_decay: ScalarOrSchedule | None = None,
     weight_decay_mask: Mask | None = None,
     projection: Projection | None = None,
-    state_dtype: DTypeLike | None = None,
 ) -> Transform[AnytimeState]:
     r"""Nothing to choose: no learning rate, no schedule, no momenta; one gradient a step.
 
@@ -58,7 +55,6 @@ def mu2_auto(
       projection: A function from tree to tree that projects w onto the set. The gradient is then
         divided by one number instead of coordinate by coordinate, because after steps in another
         geometry a Euclidean projection would not lead to the minimum.
-      state_dtype: The dtype of w; see :func:`corrected_momentum`.
 
     Returns:
       A transform whose state is an :class:`AnytimeState` around a :class:`DistanceRateState`.
@@ -88,15 +84,12 @@ def mu2_auto(
     rate = distance_rate(
         unit_directions(spectral, together=projection is not None),
         first_step=first_step,
-        momentum=0.0 if spectral is False else MOMENTUM,
-        ranks=None if spectral is False else lambda state: state.rank,
         weight_decay=weight_decay,
         weight_decay_mask=weight_decay_mask,
     )
     return anytime(
         rate,
-        polynomial_momentum(_POWER).gamma,
+        polynomial_momentum(POWER).gamma,
         ahead=_AHEAD,
         projection=projection,
-        state_dtype=state_dtype,
     )

@@ -32,8 +32,8 @@ from mu2_optax._internal.types import (
     Tree,
     Updates,
 )
-from mu2_optax._paper.averaging import averaged
 from mu2_optax._paper.estimate import carried_correction
+from mu2_optax._paper.followed import averaged
 from mu2_optax._paper.measured import total_error
 from mu2_optax._paper.momenta import DoubleMomentum, check_momentum, linear_momentum
 from mu2_optax._paper.projections import Projection, as_projection
