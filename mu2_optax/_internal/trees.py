@@ -102,7 +102,7 @@ def rounded(x: jax.Array, dtype: Any) -> jax.Array:
 
 def widened(tree: Tree) -> Tree:
     """``tree`` with every leaf at least in float32."""
-    return jax.tree.map(lambda a: jnp.asarray(a).astype(_wide(a)), tree)
+    return jax.tree.map(lambda a: jnp.asarray(a).astype(wide_dtype(a)), tree)
 
 
 def cast_like(tree: Tree, reference: Tree) -> Tree:
@@ -220,14 +220,14 @@ def add(a: Tree, b: Tree) -> Tree:
     return jax.tree.map(jnp.add, a, b)
 
 
-def _wide(leaf: Leaf) -> DTypeLike:
+def wide_dtype(leaf: Leaf) -> DTypeLike:
     return _promoted(jnp.result_type(leaf), jnp.float32)
 
 
 def _stored_dtype(leaf: Leaf, state_dtype: DTypeLike | None, exact: bool) -> DTypeLike:
     """The dtype of a leaf's state; complex leaves have complex states."""
     if state_dtype is None:
-        return _wide(leaf)
+        return wide_dtype(leaf)
     if isinstance(state_dtype, jax.Array):
         raise TypeError(
             f"`state_dtype` must be a dtype such as jnp.float32, got {state_dtype!r}; with "
@@ -246,6 +246,11 @@ def _stored_dtype(leaf: Leaf, state_dtype: DTypeLike | None, exact: bool) -> DTy
 
 
 def _promoted(a: DTypeLike, b: DTypeLike) -> DTypeLike:
-    """The dtype that holds both, even if JAX is set not to promote dtypes implicitly."""
+    """The dtype that holds both, even if JAX is set not to promote dtypes implicitly.
+
+    Floats of 8 bits and less are promoted by nobody; ``b`` is wider than those.
+    """
+    if jnp.dtype(a).itemsize == 1:
+        return b
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(a, b)

@@ -12,6 +12,7 @@ _AHEAD = 0.3
 
 
 def mu2_auto(
+    learning_rate: None = None,
     *,
     first_step: Scalar = 1.0,
     spectral: Mask = False,
@@ -42,6 +43,7 @@ def mu2_auto(
     :func:`unit_directions`.
 
     Args:
+      learning_rate: There is none; whatever is passed here is refused.
       first_step: A factor on the first distance :math:`\rho_1`. It is not a learning rate. Less
         than 1 delays the start, but only by a few steps, because the distance grows; more than 2
         counts as 2, because a longer first step would wreck a network.
@@ -81,6 +83,10 @@ def mu2_auto(
       NeurIPS 2024, for gradients at the average or near it; Khaled, Mishchenko and
       Jin, `DoWG Unleashed <https://arxiv.org/abs/2305.16284>`_, NeurIPS 2023, for the rate
     """
+    if learning_rate is not None:
+        raise TypeError(
+            f"`mu2_auto` takes no learning rate, got {learning_rate!r}: it finds one. Leave it out."
+        )
     rate = distance_rate(
         unit_directions(spectral, together=projection is not None),
         first_step=first_step,

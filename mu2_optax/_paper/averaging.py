@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 from mu2_optax._internal.checks import check_below_one, check_transform, check_unit_interval
 from mu2_optax._internal.tree_checks import (
+    SettingError,
     check_inner_state,
     check_like,
     check_params,
@@ -153,6 +154,8 @@ def anytime(
             step, inner_state = inner.update(
                 cast_like(updates, w), state.inner_state, w, **extra_args
             )
+        except SettingError:
+            raise
         except (AttributeError, TypeError, ValueError):
             check_inner_state(inner, w, state.inner_state)
             raise
@@ -186,7 +189,7 @@ def _check_ahead(at_average: bool, state: AnytimeState) -> None:
     """Requires a state that was made with λ = 0 or without, as ``anytime`` is."""
     if at_average != (state.ahead is None):
         made = "0" if state.ahead is None else "another number"
-        raise ValueError(
+        raise SettingError(
             f"`state` must be one that the same `ahead` made, got one of `ahead` = {made}; build "
             "the optimizer that made it, or call `init` again."
         )

@@ -138,7 +138,7 @@ def unit_directions(
         del params
         check_state(state, UnitDirectionsState)
         t = optax.safe_increment(state.t)
-        weight = (1 - _DECAY) / (1 - jnp.asarray(_DECAY, float) ** t)
+        weight = (1 - _DECAY) / (1 - jnp.asarray(_DECAY, float) ** t.astype(float))
         weight = jnp.where(t > 1, weight, 0)  # a_1 is 1, but there is no s_0
         moments = leaves_like(updates, state.momentum)
         check_setting(state.inverse, moments, updates, matrices(spectral, updates), together)
@@ -161,7 +161,7 @@ def unit_directions(
             jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(3)
         )
         squares = gathered([square, *(leaf[3] for leaf in found if leaf[3] is not None)])
-        spread = jnp.sum(squares) / max(sum(g.size for g in leaves), 1)
+        spread = jnp.sum(squares) / max(sum(float(g.size) for g in leaves), 1.0)
         return directions, UnitDirectionsState(t, inverse, momentum, spread)
 
     return optax.GradientTransformation(init, update)
@@ -194,14 +194,14 @@ def _sampled_square(pairs: list[tuple[jax.Array, jax.Array]], weight: jax.Array)
     sample = Sample(grads)
     few = sample(inverses)
     u, _ = _by_coordinate(sample(grads), few, weight.astype(few.dtype))
-    return sample.mean(jnp.square(jnp.abs(u))).astype(float) * sum(g.size for g in grads)
+    return sample.mean(jnp.square(jnp.abs(u))).astype(float) * sum(float(g.size) for g in grads)
 
 
 def _scaled_together(
     updates: Updates, r: jax.Array, weight: jax.Array
 ) -> tuple[Updates, jax.Array, jax.Array]:
     """The directions of the gradient as one vector, its inverse root mean square and its square."""
-    size = max(sum(jnp.size(leaf) for leaf in jax.tree.leaves(updates)), 1)
+    size = max(sum(float(jnp.size(leaf)) for leaf in jax.tree.leaves(updates)), 1.0)
     whole = (norm(updates) / size**0.5).astype(float)
     length, r = _by_coordinate(whole, r, weight)
     scale = length * inverse_or_zero(whole)
@@ -220,7 +220,7 @@ def _orthogonal(
     factor = left_to_partitioner(_orthogonal_factor)(x * inverse_or_zero(length).astype(g.dtype))
     longer = max(g.shape[-2:])
     rank = longer * jnp.mean(jnp.square(jnp.abs(factor)), axis=(-2, -1), keepdims=True)
-    squares = g.shape[-2] * g.shape[-1] * jnp.square(size) * jnp.maximum(rank, _LEAST_RANK)
+    squares = float(g.shape[-2]) * g.shape[-1] * jnp.square(size) * jnp.maximum(rank, _LEAST_RANK)
     u = longer**0.5 * size.astype(g.dtype) * factor
     return u, r, m, _WALK * jnp.sum(squares).astype(float)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mu2_optax._internal.masks import Mask, marks_of
+from mu2_optax._internal.tree_checks import SettingError
 from mu2_optax._internal.types import Params, Updates
 
 
@@ -17,7 +18,7 @@ def check_setting(
     shapes = [_shape(g, mark) for g, mark in zip(jax.tree.leaves(updates), marks, strict=True)]
     found = [jnp.shape(r) for r in jax.tree.leaves(inverse)]
     if found != ([()] if together else shapes) or marks != [m is not None for m in moments]:
-        raise ValueError(
+        raise SettingError(
             "`state` must be one that the same `spectral` and `projection` made, got one that "
             f"holds a momentum for {sum(m is not None for m in moments)} matrices and scales of "
             f"shapes {found[:3]}, where `spectral` marks {sum(marks)} matrices; build the "

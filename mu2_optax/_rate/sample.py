@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 from mu2_optax._internal.sharding import explicit_sharding
+from mu2_optax._internal.trees import wide_dtype
 from mu2_optax._internal.types import Tree
 
 _SHARE, _LEAST, _MOST = 64, 1024, 4096  # of a tensor: one number in 64, but 1024 to 4096 of them
@@ -47,13 +48,13 @@ class Sample:
         self.whole = bool(taken.sum() == sizes.sum())
 
     def __call__(self, tree: Tree) -> jax.Array:
-        """The sample of each tensor as a row, filled up with zeros; in the widest of the dtypes."""
+        """The sample of each tensor as a row, filled up with zeros; at least in float32."""
         leaves = jax.tree.leaves(tree)
         chosen = [jnp.asarray(leaves[i]) for i in self._chosen]
         if not chosen:
             return jnp.zeros((0, 0), jnp.float32)
         with jax.numpy_dtype_promotion("standard"):
-            widest = jnp.result_type(*chosen)
+            widest = jnp.result_type(*map(wide_dtype, chosen))
         rows = []
         for leaf, blocks in zip(chosen, self._blocks, strict=True):
             row = _replicated(leaf, blocks).astype(widest)
