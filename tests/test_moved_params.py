@@ -338,9 +338,8 @@ def test_params_of_any_size_move_by_a_share_of_it(size, projected):
 
 
 @pytest.mark.parametrize("spectral", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_map_params_finds_what_is_like_params(spectral, dtype):
-    params = {"w": jnp.ones((4, 3), dtype), "b": jnp.ones(3, dtype)}
+def test_map_params_finds_what_is_like_params(spectral):
+    params = {"w": jnp.ones((4, 3)), "b": jnp.ones(3)}
     tx = mu2_auto(spectral=spectral)
     state = tx.init(params)
     doubled = optax.tree.map_params(tx, lambda a: 2 * a, state, transform_non_params=lambda a: a)

@@ -48,19 +48,27 @@ def stored_average(params: Params, state_dtype: DTypeLike | None) -> Tree:
 
     At step t, an average moves by about 2/t of its distance to the iterate. After a few hundred
     steps that is below the last place of a bfloat16 number, and an average kept only in the params
-    would stall.
+    would stall. If no leaf is narrower, the result is None.
     """
 
     def copied(p: Any) -> Any:
         dtype = _stored_dtype(p, state_dtype, True)
         return None if dtype == jnp.result_type(p) else jnp.array(p, dtype, copy=True)
 
-    return jax.tree.map(copied, params)
+    stored = [copied(p) for p in jax.tree.leaves(params)]
+    if all(leaf is None for leaf in stored):
+        return None
+    return jax.tree.unflatten(jax.tree.structure(params), stored)
 
 
 def leaves_like(params: Params, tree: Tree) -> list[Leaf]:
-    """What ``tree`` holds at each leaf of ``params``: a leaf, None or a masked node."""
+    """What ``tree`` holds at each leaf of ``params``: a leaf, None or a masked node.
+
+    None in the place of the whole tree stands for None at each leaf.
+    """
     structure: Any = jax.tree.structure(params)
+    if tree is None:
+        return [None] * structure.num_leaves
     return list(structure.flatten_up_to(tree))
 
 
@@ -70,6 +78,8 @@ def refined(params: Params, stored: Tree) -> Tree:
     Where params are not the rounded average, something else has moved them (weight decay after the
     optimizer, a restored checkpoint), and the params are used as they are.
     """
+    if stored is None:
+        return params
 
     def refine(p: jax.Array, x: jax.Array | None) -> jax.Array:
         if x is None:

@@ -45,9 +45,10 @@ class AnytimeState(NamedTuple):
 
     Attributes:
       t: The number of steps taken.
-      w: The iterate that ``inner`` moves; None for a leaf where it follows from x and the params.
+      w: The iterate that ``inner`` moves; None where it follows from x and the params, for a leaf
+        or for all of them.
       inner_state: The state of ``inner``.
-      x: The average; None for a leaf where it is the params.
+      x: The average; None where it is the params, for a leaf or for all of them.
       ahead: λ; None if it is 0.
     """
 

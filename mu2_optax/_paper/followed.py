@@ -64,7 +64,8 @@ def moved(
     can tell whether something else has moved them. A coordinate that is not finite stays.
     """
     trees = (x, lead, step, state.w)
-    return _each(_moved_leaf, 3, params, *trees, gamma=gamma, ahead=state.ahead)
+    moves, x, w = _each(_moved_leaf, 3, params, *trees, gamma=gamma, ahead=state.ahead)
+    return moves, x, None if state.w is None else w
 
 
 @functools.partial(jax.jit, inline=True)
@@ -102,7 +103,8 @@ def averaged(params: Params, stored: Any, w: Any, gamma: jax.Array) -> tuple[Any
       The update, in the dtypes of params. Where x is stored, it leads to the rounded x, so that the
       next step can tell whether something else has moved the params.
     """
-    return _each(_averaged_leaf, 2, params, stored, w, gamma=gamma)
+    moves, x = _each(_averaged_leaf, 2, params, stored, w, gamma=gamma)
+    return moves, None if stored is None else x
 
 
 @functools.partial(jax.jit, inline=True)

@@ -20,7 +20,7 @@ from mu2_optax._internal.trees import (
     root,
 )
 from mu2_optax._internal.types import Params, Updates
-from mu2_optax._rate.matrices import check_setting, matrices, zeros
+from mu2_optax._rate.matrices import check_setting, matrices, never, zeros
 from mu2_optax._rate.sample import Sample
 
 _DECAY = 0.999
@@ -40,7 +40,8 @@ class UnitDirectionsState(NamedTuple):
       inverse: One over the root mean square of each coordinate of the gradient, 0 where it has been
         zero so far; one number for each matrix whose steps are orthogonal, and one for everything
         if it is scaled together.
-      momentum: m for the matrices whose steps are orthogonal; None for other leaves.
+      momentum: m for the matrices whose steps are orthogonal; None for other leaves, and where
+        ``spectral`` is False.
       spread: The mean square of the last direction as noise would make it walk, from a sample of
         the coordinates that are scaled by themselves: it counts momentum and low ranks.
     """
@@ -126,7 +127,9 @@ def unit_directions(
             inverse=jnp.zeros([], float)
             if together
             else jax.tree.unflatten(structure, [zeros(p, mark) for p, mark in each]),
-            momentum=jax.tree.unflatten(
+            momentum=None
+            if never(spectral)
+            else jax.tree.unflatten(
                 structure, [jnp.zeros_like(p) if mark else None for p, mark in each]
             ),
             spread=jnp.zeros([], float),
@@ -157,11 +160,12 @@ def unit_directions(
             else _orthogonal(g, r, m, weight.astype(r.dtype))
             for g, r, m in zip(leaves, inverses, moments, strict=True)
         ]
-        directions, inverse, momentum = (
+        directions, inverse, moments = (
             jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(3)
         )
         squares = gathered([square, *(leaf[3] for leaf in found if leaf[3] is not None)])
         spread = jnp.sum(squares) / max(sum(float(g.size) for g in leaves), 1.0)
+        momentum = None if state.momentum is None else moments
         return directions, UnitDirectionsState(t, inverse, momentum, spread)
 
     return optax.GradientTransformation(init, update)

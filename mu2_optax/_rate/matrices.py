@@ -26,6 +26,11 @@ def check_setting(
         )
 
 
+def never(spectral: Mask) -> bool:
+    """Whether no tree has such leaves."""
+    return isinstance(spectral, bool | np.bool_) and not spectral
+
+
 def matrices(spectral: Mask, params: Params) -> list[bool]:
     """For each leaf, whether its steps are orthogonal."""
     leaves = jax.tree.leaves(params)
