@@ -177,7 +177,7 @@ def anytime(
 
 def _iterate(params: Params, state: AnytimeState) -> Any:
     """The iterate of a state that holds it."""
-    first = lambda w, p: jnp.where(state.t == 0, jnp.asarray(p).astype(w.dtype), w)
+    first = lambda w, p: jax.lax.select(state.t == 0, jnp.asarray(p).astype(w.dtype), w)
     return jax.tree.map(first, state.w, params)
 
 

@@ -40,8 +40,8 @@ class UnitDirectionsState(NamedTuple):
       inverse: One over the root mean square of each coordinate of the gradient, 0 where it has been
         zero so far; one number for each matrix whose steps are orthogonal, and one for everything
         if it is scaled together.
-      momentum: m for the matrices whose steps are orthogonal; None for other leaves, and where
-        ``spectral`` is False.
+      momentum: m for the matrices whose steps are orthogonal, and a zero for other leaves; None
+        where ``spectral`` is False.
       spread: The mean square of the last direction as noise would make it walk, from a sample of
         the coordinates that are scaled by themselves: it counts momentum and low ranks.
     """
@@ -130,7 +130,7 @@ def unit_directions(
             momentum=None
             if never(spectral)
             else jax.tree.unflatten(
-                structure, [jnp.zeros_like(p) if mark else None for p, mark in each]
+                structure, [jnp.zeros_like(p) if mark else jnp.zeros([]) for p, mark in each]
             ),
             spread=jnp.zeros([], float),
         )
@@ -143,22 +143,24 @@ def unit_directions(
         t = optax.safe_increment(state.t)
         weight = (1 - _DECAY) / (1 - jnp.asarray(_DECAY, float) ** t.astype(float))
         weight = jnp.where(t > 1, weight, 0)  # a_1 is 1, but there is no s_0
+        marks = matrices(spectral, updates)
         moments = leaves_like(updates, state.momentum)
-        check_setting(state.inverse, moments, updates, matrices(spectral, updates), together)
+        check_setting(state.inverse, state.momentum, updates, marks, together)
         if together:
             u, inverse, spread = _scaled_together(updates, state.inverse, weight)
             return u, UnitDirectionsState(t, inverse, state.momentum, spread)
         leaves, structure = jax.tree.flatten(updates)
         inverses = leaves_like(updates, state.inverse)
-        alone = [(g, r) for g, r, m in zip(leaves, inverses, moments, strict=True) if m is None]
+        each = list(zip(leaves, inverses, moments, marks, strict=True))
+        alone = [(g, r) for g, r, _, mark in each if not mark]
         square = _sampled_square(alone, weight)
         # XLA on a CPU then knows that r is read by the sample before it is overwritten.
         weight = after(square, weight, t < 0)
         found = [
-            (*_by_coordinate(g, r, weight.astype(r.dtype)), None, None)
-            if m is None
-            else _orthogonal(g, r, m, weight.astype(r.dtype))
-            for g, r, m in zip(leaves, inverses, moments, strict=True)
+            _orthogonal(g, r, m, weight.astype(r.dtype))
+            if mark
+            else (*_by_coordinate(g, r, weight.astype(r.dtype)), m, None)
+            for g, r, m, mark in each
         ]
         directions, inverse, moments = (
             jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(3)

@@ -51,7 +51,7 @@ class DistanceRateState(NamedTuple):
       reach: ρ, the largest distance of the average so far, in units of that size.
       energy: G, the sum of the squared directions, each times ρ².
       start: A sample of the first params.
-      seen: Which numbers of the sample have had a gradient.
+      counts: How much each number of the sample counts: nothing until it has had a gradient.
       inner_state: The state of ``inner``.
     """
 
@@ -60,7 +60,7 @@ class DistanceRateState(NamedTuple):
     reach: jax.Array
     energy: jax.Array
     start: jax.Array
-    seen: jax.Array
+    counts: jax.Array
     inner_state: OptState
 
 
@@ -146,14 +146,13 @@ def distance_rate(
     def init(params: Params) -> DistanceRateState:
         check_params(params)
         start = Sample(params)(widened(params))
-        zero = jnp.zeros([], float)
         return DistanceRateState(
             t=jnp.zeros([], jnp.int32),
-            size=zero,
+            size=jnp.zeros([], float),
             reach=jnp.minimum(first_step * _FIRST, _LARGEST_FIRST).astype(float),
-            energy=zero,
+            energy=jnp.zeros([], float),
             start=start,
-            seen=jnp.zeros(start.shape, bool),
+            counts=jnp.zeros(start.shape, jnp.finfo(start.dtype).dtype),
             inner_state=inner.init(widened(params)),
         )
 
@@ -168,12 +167,13 @@ def distance_rate(
         check_update(updates, state, params, DistanceRateState)
         sample, g, w = Sample(params), widened(updates), widened(params)
         u, inner_state = inner.update(g, state.inner_state, w, **extra_args)
-        seen = state.seen | (sample(g) != 0)
+        shares = sample.shares(state.counts.dtype)
+        counts = jnp.where(sample(g) != 0, shares, state.counts)
         x = _given(average)(sample).astype(state.start.dtype)
         start = jnp.where(state.t == 0, x, state.start)
         told = isinstance(inner_state, UnitDirectionsState)
         spread = inner_state.spread if told else mean_square(sample, u)
-        found = measured(sample, seen, start, x, spread)
+        found = measured(sample, counts, start, x, spread)
         size = jnp.where(state.size > 0, state.size, found.size)
         distance = jnp.minimum(found.distance * inverse_or_zero(size), _MOST)
         reach = jnp.maximum(state.reach, distance)
@@ -186,7 +186,7 @@ def distance_rate(
             reach=reach,
             energy=energy,
             start=start,
-            seen=seen,
+            counts=counts,
             inner_state=inner_state,
         )
 

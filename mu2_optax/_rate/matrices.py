@@ -12,17 +12,20 @@ from mu2_optax._internal.types import Params, Updates
 
 
 def check_setting(
-    inverse: Any, moments: list[Any], updates: Updates, marks: list[bool], together: bool
+    inverse: Any, momentum: Any, updates: Updates, marks: list[bool], together: bool
 ) -> None:
     """Requires a state that was made with the same arguments."""
-    shapes = [_shape(g, mark) for g, mark in zip(jax.tree.leaves(updates), marks, strict=True)]
-    found = [jnp.shape(r) for r in jax.tree.leaves(inverse)]
-    if found != ([()] if together else shapes) or marks != [m is not None for m in moments]:
+    each = list(zip(jax.tree.leaves(updates), marks, strict=True))
+    scales = [()] if together else [_shape(g, mark) for g, mark in each]
+    moments = [jnp.shape(g) if mark else () for g, mark in each]
+    found, kept = ([jnp.shape(a) for a in jax.tree.leaves(tree)] for tree in (inverse, momentum))
+    if found != scales or (kept or [()] * len(each)) != moments:
+        held = sum(shape != () for shape in kept)
         raise SettingError(
             "`state` must be one that the same `spectral` and `projection` made, got one that "
-            f"holds a momentum for {sum(m is not None for m in moments)} matrices and scales of "
-            f"shapes {found[:3]}, where `spectral` marks {sum(marks)} matrices; build the "
-            "optimizer that made it, or call `init` again."
+            f"holds a momentum for {held} matrices and scales of shapes {found[:3]}, "
+            f"where `spectral` marks {sum(marks)} matrices; build the optimizer that made it, or "
+            "call `init` again."
         )
 
 

@@ -32,29 +32,29 @@ def mean_square(sample: Sample, u: Tree) -> jax.Array:
 
 
 def measured(
-    sample: Sample, seen: jax.Array, start: jax.Array, x: jax.Array, spread: jax.Array
+    sample: Sample, counts: jax.Array, start: jax.Array, x: jax.Array, spread: jax.Array
 ) -> Measured:
-    """From a sample of the average, and of what has been ``seen`` to have a gradient.
+    """From a sample of the average, and of how much each of its numbers counts.
 
-    Until a number of the sample has had one, although there may be gradients elsewhere, every
-    direction counts as one, which is its size, in each coordinate that moves. The distance is not
-    known then, and the rate falls like 1/√t from the first one.
+    Until one of them counts, although there may be gradients elsewhere, all do, and every direction
+    counts as one, which is its size, in each coordinate that moves. The distance is not known then,
+    and the rate falls like 1/√t from the first one.
     """
     if not sample.whole:
-        known = jnp.any(seen)
-        seen, spread = seen | ~known, jnp.where(known, spread, 1)
-    counts = jnp.where(seen, jnp.asarray(sample.share, float), 0)
+        known = jnp.any(counts > 0)
+        counts = jnp.where(known, counts, sample.shares(counts.dtype))
+        spread = jnp.where(known, spread, 1)
     sizes = _root_mean_square(_finite(x), counts, 1)
     return Measured(
-        size=_typical(sizes, jnp.sum(counts, axis=1)),
-        distance=_root_mean_square(_finite(x - start), counts, None),
-        spread=spread * inverse_or_zero(jnp.sum(counts)),
+        size=_typical(sizes, jnp.sum(counts, axis=1)).astype(float),
+        distance=_root_mean_square(_finite(x - start), counts, None).astype(float),
+        spread=spread * inverse_or_zero(jnp.sum(counts)).astype(float),
     )
 
 
 def _root_mean_square(a: jax.Array, counts: jax.Array, axis: int | None) -> jax.Array:
     """Over the coordinates that count, of numbers whose squares may over- or underflow."""
-    a = jnp.where(counts > 0, jnp.abs(a), 0).astype(float)
+    a = jnp.where(counts > 0, jnp.abs(a), 0)
     largest = jnp.max(a, axis=axis, keepdims=True, initial=0)
     square = jnp.sum(counts * jnp.square(a * inverse_or_zero(largest)), axis=axis)
     mean = square * inverse_or_zero(jnp.sum(counts, axis=axis))

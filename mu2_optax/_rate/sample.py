@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
+from jax.typing import DTypeLike
 
 from mu2_optax._internal.sharding import explicit_sharding
 from mu2_optax._internal.trees import wide_dtype
@@ -31,8 +32,6 @@ class Sample:
       tree: Arrays, or anything that has their shapes.
 
     Attributes:
-      share: For each tensor of the sample, as a column, the share of all numbers of the tree that
-        one number of its sample stands for.
       whole: Whether the sample is the whole tree.
     """
 
@@ -44,7 +43,7 @@ class Sample:
         self._blocks = [_blocks(shapes[i]) for i in self._chosen]
         taken = np.array([_count(shapes[i]) for i in self._chosen], dtype=float)
         self._longest = int(max(taken, default=0))
-        self.share = (held[self._chosen] / taken)[:, None]
+        self._share = held[self._chosen] / taken
         self.whole = bool(taken.sum() == sizes.sum())
 
     def __call__(self, tree: Tree) -> jax.Array:
@@ -61,9 +60,14 @@ class Sample:
             rows.append(jnp.pad(row, (0, self._longest - row.size)))
         return jnp.stack(rows)
 
+    def shares(self, dtype: DTypeLike) -> jax.Array:
+        """For each number of a sample, the share of all numbers of the tree that it stands for."""
+        of_tensors = jnp.asarray(self._share, dtype)
+        return jax.lax.broadcast_in_dim(of_tensors, (len(self._share), self._longest), (0,))
+
     def mean(self, numbers: jax.Array) -> jax.Array:
         """The mean over the whole tree, from what has been computed of each number of a sample."""
-        return jnp.sum(self.share.astype(numbers.dtype) * numbers)
+        return jnp.sum(jnp.asarray(self._share, numbers.dtype) * jnp.sum(numbers, axis=1))
 
 
 def _held(sizes: np.ndarray) -> np.ndarray:
