@@ -77,14 +77,14 @@ def error_when_moved(momentum: mu2_optax.DoubleMomentum, lean: bool, name: str) 
     move, when = MOVES[name]
     tx = mu2_optax.mu2_sgd(0.1, momentum, lean=lean)
     grad_fn = lambda x, z: curvature * (1 + 0.3 * z[1]) * x + z[0]
+    measured = not callable(momentum.beta)  # a schedule has no error bar
 
     def step(carry: Any, inputs: Any) -> tuple[Any, Any]:
         x, state = carry
         t, z = inputs
         updates, state = tx.update(grad_fn(x, z), state, x, grad_fn=grad_fn, batch=z)
         error = jnp.sum((state.d - curvature * x) ** 2)
-        measured = state.corrected.beta_memory is not None
-        bar = state.error if measured else jnp.nan
+        bar = mu2_optax.error_bar(state).error if measured else jnp.nan
         x = optax.apply_updates(x, updates)
         return (jnp.where(when(t), move(x), x), state), (error, bar)
 

@@ -58,11 +58,11 @@ def make_train(case: Case, data: Data, evaluations: int = 1) -> Callable[..., di
     grad_fn = jax.grad(loss_fn)
     optimizer = OPTIMIZERS[case.optimizer]
     exact = case.optimizer == "anytime_exact"
-    in_parts = mu2_optax.grad_in_parts(grad_fn, optimizer.share) if optimizer.share < 1 else None
+    in_parts = mu2_optax.value_and_grad(loss_fn, part=optimizer.share)
 
     def gradient(params: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
-        if in_parts:
-            return in_parts(params, batch)
+        if optimizer.share < 1:
+            return in_parts(params, batch)[1:]
         return grad_fn(params, batch), {"grad_fn": grad_fn, "batch": batch}
 
     def measure(params: Any) -> dict[str, Any]:

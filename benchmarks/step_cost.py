@@ -155,11 +155,11 @@ def make_step(loss: Any, optimizer: Optimizer) -> Callable[..., Any]:
     """The step of a user: one gradient, the update, the new params."""
     grad_fn = jax.grad(loss)
     tx = optax.with_extra_args_support(optimizer.tx)
-    in_parts = mu2_optax.grad_in_parts(grad_fn, SHARE)
+    in_parts = mu2_optax.value_and_grad(loss, part=SHARE)
 
     def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any]:
         if optimizer.in_part:
-            grads, again = in_parts(params, batch)
+            _, grads, again = in_parts(params, batch)
         else:
             grads, again = grad_fn(params, batch), {"grad_fn": grad_fn, "batch": batch}
         updates, state = tx.update(grads, state, params, **again)

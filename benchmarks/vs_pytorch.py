@@ -94,7 +94,7 @@ class Model(NamedTuple):
       modules: Makes the layers of PyTorch's.
       momentum: α, β and γ here.
       weights: γ and β there, as functions of t.
-      pair: How `mu2_optax.grad_pair` takes both gradients.
+      pair: How both gradients are taken, "sequential" or "vmap".
       radius: That of the ball of each tensor, or None.
       steps: Steps of a round.
     """
@@ -114,10 +114,18 @@ class Model(NamedTuple):
 
     def step(self, task: Task, rate: Any) -> Callable[[Any, Any, Any], tuple[Any, Any]]:
         """This side's step: from params, state and batch to the next params and state."""
-        pair, tx = mu2_optax.grad_pair(jax.grad(task.loss), self.pair), self.optimizer(rate)
+        grad_fn, tx = jax.grad(task.loss), self.optimizer(rate)
+
+        def pair(*points: Any, batch: Any) -> Any:
+            if self.pair == "sequential":
+                return [grad_fn(point, batch) for point in points]
+            both = jax.vmap(grad_fn, in_axes=(0, None))(
+                jax.tree.map(lambda *a: jnp.stack(a), *points), batch
+            )
+            return [jax.tree.map(lambda g, i=i: g[i], both) for i in (0, 1)]
 
         def step(params: Any, state: Any, batch: Any) -> tuple[Any, Any]:
-            grads, before = pair(params, state.x, batch)
+            grads, before = pair(params, state.x, batch=batch)
             updates, state = tx.update(grads, state, params, prev_grads=before)
             return optax.apply_updates(params, updates), state
 

@@ -32,7 +32,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from tqdm import tqdm
 
 import mu2_optax
-import mu2_optax.checkpoint
 import mu2_optax.linen
 from examples import data as datasets
 from examples.option_types import fraction, positive_float, positive_int
@@ -178,7 +177,10 @@ def main():
     )
     if args.checkpoint and args.checkpoint.is_file():
         try:
-            state = mu2_optax.checkpoint.from_bytes(state, args.checkpoint.read_bytes())
+            stored = serialization.from_bytes(state, args.checkpoint.read_bytes())
+            if jax.tree.map(jnp.shape, stored) != jax.tree.map(jnp.shape, state):
+                raise ValueError("it was written for another model")
+            state = stored
         except ValueError as error:
             parser.exit(1, f"{args.checkpoint}: {error}\n")
         print(f"resumed at step {int(state.step)}", file=sys.stderr)

@@ -53,19 +53,17 @@ def loss_fn(params, batch):
     return losses.mean()
 
 
-grad_fn = jax.grad(loss_fn)  # make it once: a new function each time is compiled each time
-
-
-def train(tx, batches, params=None, grad_fn=grad_fn):
+def train(tx, batches, params=None, accumulate=False):
     """The one training loop: any optimizer of the library, or of Optax, goes in."""
     params = init_params() if params is None else params
     tx = optax.with_extra_args_support(tx)
     state = tx.init(params)
+    evaluate = mu2_optax.value_and_grad(loss_fn, accumulate=accumulate)
 
     @jax.jit
     def step(params, state, batch):
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        _, grads, again = evaluate(params, batch)
+        updates, state = tx.update(grads, state, params, **again)
         return optax.apply_updates(params, updates), state
 
     for batch in batches:
@@ -101,7 +99,7 @@ def with_a_schedule(batches):
 
 def around_adamw(batches):
     """Double momentum around AdamW, without AdamW's own momentum: averaging takes its place."""
-    return train(mu2_optax.mu2_adamw(3e-3, weight_decay=1e-3), batches)
+    return train(mu2_optax.mu2_adam(3e-3, weight_decay=1e-3), batches)
 
 
 def frozen_layers(batches):
@@ -121,17 +119,18 @@ def gradient_accumulation(batches):
     ``optax.MultiSteps`` cannot do this: it would show ``grad_fn`` the last microbatch only.
     """
     micro = [jax.tree.map(lambda a: a.reshape(4, -1, *a.shape[1:]), batch) for batch in batches]
-    return train(mu2_optax.mu2_sgd(0.3), micro, grad_fn=mu2_optax.accumulate(grad_fn))
+    return train(mu2_optax.mu2_sgd(0.3), micro, accumulate=True)
 
 
 def early_stopping(batches):
     """Stops when the norm of the estimate d is small; a stochastic gradient's norm never is."""
     ball = mu2_optax.onto_l2_ball(10.0, center=init_params())
     tx = mu2_optax.mu2_sgd(0.3, mu2_optax.linear_momentum(), projection=ball)
+    evaluate = mu2_optax.value_and_grad(loss_fn)
 
     def step(params, state, batch):
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
+        _, grads, again = evaluate(params, batch)
+        updates, state = tx.update(grads, state, params, **again)
         return optax.apply_updates(params, updates), state
 
     params = init_params()

@@ -1,7 +1,7 @@
 r"""Corrected estimates of anything along the trajectory, not only of the gradient.
 
 Corrected momentum works for every operator that is smooth in the params: the loss itself, gradients
-of another loss, Hessian-vector products, Hessians, statistics of activations.
+of another loss, Hessian-vector products (``jax.jvp`` of a gradient), statistics of activations.
 """
 
 from collections.abc import Callable
@@ -11,52 +11,24 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._internal.checks import check_callable, check_keyed
+from mu2_optax._internal.checks import check_callable
 from mu2_optax._internal.tree_checks import (
-    check_gradient,
     check_like,
     check_params,
     check_state,
     check_stored,
 )
-from mu2_optax._internal.trees import add, cast_like, copied_like, stored_copy, wide_zeros, widened
-from mu2_optax._internal.types import Batch, GradFn, Memory, Params, ScalarOrSchedule, Tree, Updates
-from mu2_optax._paper.estimate import carried_correction
-from mu2_optax._paper.measured import total_error
-from mu2_optax._paper.weights import Seen, Weight, as_weight, check_weight
+from mu2_optax._internal.trees import cast_like, copied_like, stored_copy, wide_zeros
+from mu2_optax._internal.types import Batch, Params, ScalarOrSchedule, Tree, Updates
+from mu2_optax._paper.estimate import CorrectedMomentumState, corrected
+from mu2_optax._paper.weights import AdaptiveBeta, StepGradients, as_adaptive, check_beta
 
 __all__ = [
-    "CorrectedEstimate",
-    "CorrectedEstimateState",
-    "Operator",
     "corrected_estimate",
-    "hessian_diagonal",
-    "hessian_vector_product",
 ]
 
 Operator: TypeAlias = Callable[[Params, Batch], Tree]
 """A function of (params, batch) whose result is a tree of floating-point arrays."""
-
-
-class CorrectedEstimateState(NamedTuple):
-    """State of :func:`corrected_estimate`.
-
-    Attributes:
-      t: The number of updates made.
-      x: The params of the last update.
-      value: The estimate there.
-      beta_memory: What ``beta`` remembers; None for a number or a schedule.
-    """
-
-    t: jax.Array
-    x: Tree
-    value: Tree
-    beta_memory: Memory = None
-
-    @property
-    def error(self) -> jax.Array:
-        """The estimated squared error of ``value``, where β has an error bar."""
-        return total_error(self.beta_memory)
 
 
 class CorrectedEstimate(NamedTuple):
@@ -68,11 +40,13 @@ class CorrectedEstimate(NamedTuple):
       update: A function of (state, params, batch) that returns (estimate, state).
     """
 
-    init: Callable[[Params, Batch], CorrectedEstimateState]
-    update: Callable[[CorrectedEstimateState, Params, Batch], tuple[Tree, CorrectedEstimateState]]
+    init: Callable[[Params, Batch], CorrectedMomentumState]
+    update: Callable[[CorrectedMomentumState, Params, Batch], tuple[Tree, CorrectedMomentumState]]
 
 
-def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> CorrectedEstimate:
+def corrected_estimate(
+    operator: Operator, beta: ScalarOrSchedule | AdaptiveBeta
+) -> CorrectedEstimate:
     r"""Tracks the mean of an operator along a trajectory with corrected momentum.
 
     .. math::
@@ -95,7 +69,9 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
         1/t.
 
     Returns:
-      A :class:`CorrectedEstimate`: a pair of functions ``init`` and ``update``.
+      A pair of functions: ``init``, from (params, batch) to a state, which reads only the shapes of
+      the batch, and ``update``, from (state, params, batch) to (estimate, state). The state is a
+      :class:`CorrectedMomentumState`; :func:`mu2_optax.error_bar` reads it.
 
     Examples:
       The training loss without another pass over the data:
@@ -120,105 +96,34 @@ def corrected_estimate(operator: Operator, beta: ScalarOrSchedule | Weight) -> C
       2025, section on general operators
     """
     check_callable("operator", operator, "a loss of (params, batch)")
-    check_weight("beta", beta)
-    beta = as_weight(beta)
+    check_beta("beta", beta)
+    beta = as_adaptive(beta)
 
-    def init(params: Params, batch: Batch) -> CorrectedEstimateState:
+    def init(params: Params, batch: Batch) -> CorrectedMomentumState:
         check_params(params)
         shapes = _checked_shapes(operator, params, batch)
         x = stored_copy(params, None, exact=True)
-        value = wide_zeros(shapes)
-        return CorrectedEstimateState(jnp.zeros([], jnp.int32), x, value, beta.first(value))
+        d = wide_zeros(shapes)
+        return CorrectedMomentumState(jnp.zeros([], jnp.int32), x, d, beta.first(d))
 
     def update(
-        state: CorrectedEstimateState, params: Params, batch: Batch
-    ) -> tuple[Updates, CorrectedEstimateState]:
-        check_state(state, CorrectedEstimateState)
+        state: CorrectedMomentumState, params: Params, batch: Batch
+    ) -> tuple[Updates, CorrectedMomentumState]:
+        check_state(state, CorrectedMomentumState)
         check_params(params)
         check_stored(params, state.x)
         now = operator(params, batch)
         check_like(
-            "operator(params, batch)", now, state.value, "Call `init` with a batch of that kind."
+            "operator(params, batch)", now, state.d, "Call `init` with a batch of that kind."
         )
         before = operator(cast_like(state.x, params), batch)
-        forgotten, memory = beta.step(state.beta_memory, state.t, Seen(now, before, state.value))
-        carried = carried_correction(state.t, forgotten, state.value, before)
-        value = cast_like(add(widened(now), carried), state.value)
+        seen = StepGradients(now, before, state.d)
+        beta_t, memory = beta.step(state.beta_memory, state.t, seen)
+        d = cast_like(corrected(state.t, beta_t, now, state.d, before), state.d)
         x = copied_like(params, state.x)
-        t = optax.safe_increment(state.t)
-        return value, CorrectedEstimateState(t, x, value, memory)
+        return d, CorrectedMomentumState(optax.safe_increment(state.t), x, d, memory)
 
     return CorrectedEstimate(init, update)
-
-
-def hessian_vector_product(grad_fn: GradFn, vector: Tree) -> Operator:
-    r"""The operator :math:`x \mapsto \nabla^2 f(x; z)\,v`, for :func:`corrected_estimate`.
-
-    Args:
-      grad_fn: A function of (params, batch) that returns the gradient.
-      vector: v, a tree like the params.
-
-    Returns:
-      A function of (params, batch).
-
-    Examples:
-      >>> import jax, jax.numpy as jnp
-      >>> from mu2_optax import estimates
-      >>> grad_fn = jax.grad(lambda x, z: jnp.sum(z * x**2))
-      >>> product = estimates.hessian_vector_product(grad_fn, jnp.array([1.0, 0.0]))
-      >>> product(jnp.ones(2), jnp.array([3.0, 5.0]))
-      Array([6., 0.], dtype=float32)
-
-    References:
-      Pearlmutter, `Fast Exact Multiplication by the Hessian
-      <https://doi.org/10.1162/neco.1994.6.1.147>`_, 1994
-    """
-    check_callable("grad_fn", grad_fn, "jax.grad(loss)")
-
-    def product(params: Params, batch: Batch) -> Any:
-        check_like("vector", vector, params, "It is multiplied by the Hessian at params.")
-        tangent = cast_like(vector, params)
-        grads, product = jax.jvp(lambda x: grad_fn(x, batch), (params,), (tangent,))
-        check_gradient("grad_fn(params, batch)", grads, params)
-        return product
-
-    return product
-
-
-def hessian_diagonal(grad_fn: GradFn) -> Operator:
-    r"""The operator whose mean is the diagonal of the Hessian (Hutchinson's estimator).
-
-    .. math:: A(x; (k, z)) = v \odot \nabla^2 f(x; z)\,v, \qquad v_i = \pm 1 \text{ drawn with } k
-
-    Args:
-      grad_fn: A function of (params, batch) that returns the gradient.
-
-    Returns:
-      A function of (params, (key, batch)): the key of the probe is a part of the sample, so that
-      both evaluations of a correction use the same v.
-
-    Examples:
-      >>> import jax, jax.numpy as jnp
-      >>> from mu2_optax import estimates
-      >>> grad_fn = jax.grad(lambda x, z: jnp.sum(z * x**2))
-      >>> diagonal = estimates.hessian_diagonal(grad_fn)
-      >>> diagonal(jnp.ones(2), (jax.random.key(0), jnp.array([3.0, 5.0])))
-      Array([ 6., 10.], dtype=float32)
-
-    References:
-      Bekas, Kokiopoulou and Saad, `An estimator for the diagonal of a matrix
-      <https://doi.org/10.1016/j.apnum.2007.01.003>`_, 2007
-    """
-    check_callable("grad_fn", grad_fn, "jax.grad(loss)")
-
-    def diagonal(params: Params, batch: Batch) -> Any:
-        check_keyed("batch", batch)
-        key, sample = batch
-        probe = optax.tree.random_like(key, params, jax.random.rademacher)
-        product = hessian_vector_product(grad_fn, probe)(params, sample)
-        return jax.tree.map(lambda v, hv: v.astype(hv.dtype) * hv, probe, product)
-
-    return diagonal
 
 
 def _checked_shapes(operator: Operator, params: Params, batch: Batch) -> Any:

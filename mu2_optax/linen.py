@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._gradients.part import in_other_params
+from mu2_optax._gradients.part import GradOnPart
 from mu2_optax._internal.batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._internal.checks import check_callable
 from mu2_optax._internal.trees import mean_of_two
@@ -121,8 +121,8 @@ class TrainState(train_state.TrainState):
         update = optax.with_extra_args_support(self.tx).update
         overwrites = _overwrites(grads)
         if overwrites and "grad_fn" in extra_args:
-            extra_args["grad_fn"] = in_other_params(
-                extra_args["grad_fn"], lambda point: {**self.params, "params": point}, _optimized
+            extra_args["grad_fn"] = GradOnPart.of(extra_args["grad_fn"]).seen_as(
+                lambda point: {**self.params, "params": point}, _optimized
             )
         if overwrites and "prev_grads" in extra_args:
             extra_args["prev_grads"] = _optimized(extra_args["prev_grads"])

@@ -16,14 +16,12 @@ import jax.numpy as jnp
 
 from mu2_optax._internal.checks import check_callable, check_iterations, check_nonnegative
 from mu2_optax._internal.types import Batch, OptState, Params, Scalar, Tree
-from mu2_optax._reading.estimate_norm import estimate_norm, gradient_norm_bound
+from mu2_optax._reading.error_bar import estimate_norm
 
 __all__ = [
     "NormBelow",
-    "RunResult",
     "StopReason",
     "estimate_norm",
-    "gradient_norm_bound",
     "run_until",
 ]
 
@@ -96,11 +94,14 @@ def run_until(
       patience: For how many steps in a row the norm must be small. One small norm may be chance,
         especially in the first steps, where the estimate is as noisy as a gradient. It counts calls
         of ``step``: with :func:`mu2_optax.accumulate_gradients` take a multiple of ``every``.
-      norm: A function from the state to the number that is compared; by default the norm of d.
+      norm: A function from the state to the number that is compared; by default the norm of d. With
+        a β that measures its error, ``lambda state: mu2_optax.error_bar(state).norm_bound`` takes
+        that error into account; it holds for samples that are independent from step to step.
 
     Returns:
-      A :class:`RunResult`. Every value in it may be a tracer, so that a whole run can be jitted or
-      vmapped.
+      A NamedTuple of ``params`` and ``state`` after the last step, the number of ``steps``, the
+      ``reason`` (a :class:`StopReason` as an int32) and the last ``norm``. Every value in it may be
+      a tracer, so that a whole run can be jitted or vmapped.
 
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax

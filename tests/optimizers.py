@@ -41,8 +41,8 @@ CASES = {
     ),
     "storm measured": Case(lambda learning_rate: m.storm(learning_rate, m.measured_beta())),
     "mu2_adam": Case(m.mu2_adam, 5e-3, 5e-4),
-    "mu2_adamw": Case(
-        lambda learning_rate: m.mu2_adamw(learning_rate, weight_decay=1e-6), 5e-3, 5e-4
+    "mu2_adam weight_decay": Case(
+        lambda learning_rate: m.mu2_adam(learning_rate, weight_decay=1e-6), 5e-3, 5e-4
     ),
     "mu2_sgd weight_decay": Case(functools.partial(m.mu2_sgd, weight_decay=1e-6)),
     "mu2_extra_sgd": Case(
@@ -90,7 +90,7 @@ VARIANTS = {
     "chain",
     "mu2_sgd polynomial",
     "storm measured",
-    "mu2_adamw",
+    "mu2_adam weight_decay",
     "mu2_sgd weight_decay",
     "mu2_extra_sgd fixed",
     "mu2_auto decayed",

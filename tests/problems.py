@@ -79,9 +79,37 @@ def jitted_step(tx, grad_fn=grad_fn):
     return step
 
 
-def run(tx, params, batches, grad_fn=grad_fn, part=1):
+def grad_in_parts(grad_fn, part):
+    """``value_and_grad(part=part)`` of a loss whose gradient is ``grad_fn``, without the value."""
+
+    @jax.custom_vjp
+    def loss(params, batch):
+        return jnp.zeros(())
+
+    loss.defvjp(lambda *args: (loss(*args), grad_fn(*args)), lambda grads, _: (grads, None))
+    few = (lambda batch: (part(batch),)) if callable(part) else part
+    evaluate = mu2_optax.value_and_grad(loss, part=few)
+    return lambda params, batch: evaluate(params, batch)[1:]
+
+
+def over_microbatches(grad_fn):
+    """The mean of ``grad_fn`` over the leading axis of a batch."""
+
+    def mean(params, batches):
+        each = jax.lax.map(lambda batch: grad_fn(params, batch), batches)
+        return jax.tree.map(lambda g: g.mean(0), each)
+
+    return mean
+
+
+def run(tx, params, batches, grad_fn=grad_fn, part=None):
     """Runs ``tx`` under jit and ``lax.scan``; returns the params after each step, and the state."""
-    gradient = mu2_optax.grad_in_parts(grad_fn, part)
+    gradient = lambda params, batch: (
+        grad_fn(params, batch),
+        {"grad_fn": grad_fn, "batch": batch},
+    )
+    if part is not None:
+        gradient = grad_in_parts(grad_fn, part)
 
     def step(carry, batch):
         params, state = carry

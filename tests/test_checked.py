@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 from jax.experimental import checkify
 from jax.sharding import AxisType, PartitionSpec
-from problems import batch_grad, grad_fn, join, samples, split
+from problems import batch_grad, grad_fn, grad_in_parts, join, samples, split
 
 import mu2_optax as m
 import mu2_optax.nnx
@@ -139,7 +139,7 @@ def test_checked_finds_moved_params_if_the_state_is_lean(lean):
 def test_checked_checks_a_part_too(scale, reports):
     found = []
     tx = m.checked(m.mu2_sgd(0.1), report=found.append)
-    grads, again = m.grad_in_parts(batch_grad, 1 / 2)(PARAMS, ZS[:8])
+    grads, again = grad_in_parts(batch_grad, 1 / 2)(PARAMS, ZS[:8])
     grads = jax.tree.map(lambda g: scale * g, grads)
     tx.update(grads, tx.init(PARAMS), PARAMS, **again)
     jax.effects_barrier()

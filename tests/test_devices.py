@@ -174,7 +174,9 @@ def test_devices_shard_map_with_the_mean_in_grad_fn_equals_one(check_vma, microb
     of_one_device = jax.grad(distributed.loss_fn)
     spec = PartitionSpec("all")
     if microbatches:
-        of_one_device, spec = mu2_optax.accumulate(of_one_device), PartitionSpec(None, "all")
+        evaluate = mu2_optax.value_and_grad(distributed.loss_fn, accumulate=True)
+        of_one_device = lambda params, batch: evaluate(params, batch)[1]
+        spec = PartitionSpec(None, "all")
 
     def grad_fn(params, batch):
         return jax.lax.pmean(of_one_device(varying(params), batch), "all")
@@ -298,9 +300,10 @@ def test_devices_nnx_in_shard_map_equals_one(check_vma):
     assert_close(ours, theirs, 1e-5)
 
 
-def test_accumulate_on_an_explicit_mesh_keeps_the_sharding():
+def test_value_and_grad_accumulates_on_an_explicit_mesh_in_its_sharding():
     mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
-    grad_fn = mu2_optax.accumulate(jax.grad(lambda x, z: jnp.sum((x - z) ** 2)))
+    evaluate = mu2_optax.value_and_grad(lambda x, z: jnp.sum((x - z) ** 2), accumulate=True)
+    grad_fn = lambda x, z: evaluate(x, z)[1]
     x, z = jnp.arange(8.0), jnp.ones((2, 8))
     with jax.set_mesh(mesh):
         sharded = jax.device_put(x, NamedSharding(mesh, PartitionSpec("all")))
@@ -315,7 +318,9 @@ def test_accumulate_on_an_explicit_mesh_keeps_the_sharding():
         mu2_optax.mu2_auto(),
         mu2_optax.mu2_extra_sgd(0.05, projection=mu2_optax.onto_l2_ball(2.0)),
         mu2_optax.mu2_sgd(0.1, mu2_optax.linear_momentum(beta=mu2_optax.measured_beta())),
-        mu2_optax.accumulate_gradients(mu2_optax.reject_nonfinite(mu2_optax.mu2_adamw(0.1)), 2),
+        mu2_optax.accumulate_gradients(
+            mu2_optax.reject_nonfinite(mu2_optax.mu2_adam(0.1, weight_decay=1e-4)), 2
+        ),
     ],
     ids=["mu2_auto", "mu2_extra_sgd", "measured_beta", "wrappers"],
 )

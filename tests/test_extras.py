@@ -13,7 +13,7 @@ def test_extras_flax_is_not_imported_by_the_package():
     subprocess.run([sys.executable, "-c", check], check=True, timeout=300)
 
 
-@pytest.mark.parametrize("adapter", ["linen", "nnx", "checkpoint"])
+@pytest.mark.parametrize("adapter", ["linen", "nnx"])
 def test_extras_missing_flax_is_named(adapter, monkeypatch):
     monkeypatch.setitem(sys.modules, "flax", None)
     monkeypatch.delitem(sys.modules, f"mu2_optax.{adapter}", raising=False)

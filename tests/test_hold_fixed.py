@@ -72,7 +72,7 @@ def test_hold_fixed_takes_prev_grads():
     state = tx.init(params)
     for z in jnp.array(ZS[:5], jnp.float32):
         previous = {"matrix": state.x["matrix"], "rest": params["rest"]}
-        grads, prev_grads = mu2_optax.grad_pair(grad_fn)(params, previous, z)
+        grads, prev_grads = grad_fn(params, z), grad_fn(previous, z)
         one, _ = tx.update(grads, state, params, prev_grads=prev_grads)
         two, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
         np.testing.assert_allclose(join(one), join(two), rtol=0, atol=1e-7)
@@ -238,7 +238,7 @@ def test_masked_around_prev_grads_trains_a_part():
     params = previous = split(jnp.array(X1, jnp.float32))
     state = masked.init(params)
     for z in zs:
-        grads, prev_grads = mu2_optax.grad_pair(without_rest)(params, previous, z)
+        grads, prev_grads = without_rest(params, z), without_rest(previous, z)
         previous = params
         updates, state = masked.update(grads, state, params, prev_grads=prev_grads)
         params = optax.apply_updates(params, updates)

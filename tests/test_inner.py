@@ -11,7 +11,7 @@ import reference
 from problems import join, numpy_grad, run, samples, split, x64
 
 import mu2_optax
-from mu2_optax import fixed_momentum, mu2, mu2_adam, mu2_adamw, mu2_sgd
+from mu2_optax import fixed_momentum, mu2, mu2_adam, mu2_sgd
 
 T = 200
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
@@ -40,7 +40,7 @@ def test_mu2_adam_follows_its_oracle(b2, eps):
 
 def test_mu2_adam_with_decay_follows_its_oracle():
     step = reference.adamw_step(0.05, 0.999, 1e-8, 0.3)
-    follows(lambda: mu2_adamw(0.05, weight_decay=0.3), step)
+    follows(lambda: mu2_adam(0.05, weight_decay=0.3), step)
 
 
 def test_mu2_adam_is_mu2_of_adam_without_its_first_moment():
@@ -169,4 +169,4 @@ def test_weight_decay_must_be_finite_and_not_negative():
     with pytest.raises(ValueError, match=r"`weight_decay` must be finite and not negative, got -1"):
         mu2_sgd(0.1, weight_decay=-1.0)
     with pytest.raises(ValueError, match=r"`weight_decay` must be finite and not negative, got -1"):
-        mu2_adamw(0.1, fixed_momentum(), weight_decay=-1.0)
+        mu2_adam(0.1, fixed_momentum(), weight_decay=-1.0)

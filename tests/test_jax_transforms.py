@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import reference
-from problems import grad_fn, join, loss, numpy_grad, run, samples, split, x64
+from problems import grad_fn, join, loss, run, samples, split, x64
 
 import mu2_optax as m
 
@@ -44,18 +43,6 @@ def test_jax_grad_through_a_run_is_that_of_finite_differences(name):
         final = jax.jit(lambda rate: loss(train(MAKERS[name](rate), x, batches), last))
         found, h = jax.grad(final)(0.05), 1e-6
         np.testing.assert_allclose(found, (final(0.05 + h) - final(0.05 - h)) / (2 * h), rtol=1e-5)
-
-
-def test_jax_vmap_of_seeds_and_rates_equals_the_oracle():
-    rates, runs = [0.1, 0.3, 1.0], [ZS, ZS[::-1]]
-    point = lambda rate, batches: train(m.mu2_sgd(rate), jnp.asarray(X1, jnp.float32), batches)
-    lanes = jax.vmap(jax.vmap(point, (0, None)), (None, 0))
-    found = join(jax.jit(lanes)(jnp.array(rates), jnp.array(runs, jnp.float32)))
-    for i, zs in enumerate(runs):
-        for j, rate in enumerate(rates):
-            weights = reference.fixed(0.1, 0.9, len(zs))
-            points = reference.mu2_sgd(numpy_grad, X1, zs, rate, weights, lambda w: w, False)
-            np.testing.assert_allclose(found[i, j], points[-1], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", MAKERS)

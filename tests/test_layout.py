@@ -31,35 +31,23 @@ CORE = [path for room in ROOMS for path in (PACKAGE / room).glob("*.py")]
 # Adding a public name is a decision: write it down here.
 PUBLIC = {
     "mu2_optax": """
-        AnytimeState CheckedState CorrectedMomentumState DistanceRateState DoubleMomentum ErrorBar
-        Mu2ExtraState Mu2State AccumulateGradientsState RejectNonfiniteState Seen
-        UnitDirectionsState Weight
-        accumulate anytime anytime_sgd checked corrected_momentum distance_rate error_bar
-        eval_params fixed_momentum found_rate frank_wolfe hold_fixed grad_in_parts grad_pair
-        linear_momentum measured_beta mu2 mu2_adam mu2_adamw mu2_auto mu2_extra_sgd
-        mu2_frank_wolfe mu2_sgd accumulate_gradients noise_scale onto_l2_ball per_tensor
-        polynomial_momentum projected reject_nonfinite storm unit_directions
-        value_and_grad with_error_bar with_extra_args
+        DoubleMomentum accumulate_gradients anytime anytime_sgd checked corrected_momentum
+        distance_rate error_bar eval_params fixed_momentum found_rate frank_wolfe hold_fixed
+        linear_momentum measured_beta mu2 mu2_adam mu2_auto mu2_extra_sgd mu2_frank_wolfe mu2_sgd
+        onto_l2_ball per_tensor polynomial_momentum projected reject_nonfinite storm
+        unit_directions value_and_grad with_error_bar
     """,
-    "mu2_optax.lmo": """
-        Oracle check_oracle l1_ball l2_ball linf_ball simplex spectral_ball
-    """,
+    "mu2_optax.lmo": "l1_ball l2_ball linf_ball simplex spectral_ball",
     "mu2_optax.theory": """
-        DynamicRun StableRates batch_size dynamic_batches effective_variance error_bound
+        batch_size dynamic_batches effective_variance error_bound
         excess_loss_bound frank_wolfe_bound high_probability_error_bound max_learning_rate
         measure_gradient_variance measure_sample_smoothness measure_smoothness
         measure_smoothness_variance run_dynamic stable_rates
     """,
-    "mu2_optax.stopping": """
-        NormBelow RunResult StopReason estimate_norm gradient_norm_bound run_until
-    """,
-    "mu2_optax.estimates": """
-        CorrectedEstimate CorrectedEstimateState Operator corrected_estimate hessian_diagonal
-        hessian_vector_product
-    """,
+    "mu2_optax.stopping": "NormBelow StopReason estimate_norm run_until",
+    "mu2_optax.estimates": "corrected_estimate",
     "mu2_optax.nnx": "eval_model recalibrate value_and_grad",
     "mu2_optax.linen": "TrainState eval_state recalibrate",
-    "mu2_optax.checkpoint": "Sealed from_bytes seal unseal",
     "mu2_optax.sweep": """
         Data ExecutorError LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted
         SweepResult halving load_digits load_mnist load_results lr_sensitivity merge plateau_width
@@ -80,7 +68,7 @@ PRIVATE_ELSEWHERE = {
 # Those that come from a paper cite it; what surrounds them refers to them.
 CITING = """
     anytime anytime_sgd corrected_momentum distance_rate frank_wolfe measured_beta mu2 mu2_adam
-    mu2_adamw mu2_auto mu2_extra_sgd mu2_frank_wolfe mu2_sgd polynomial_momentum storm
+    mu2_auto mu2_extra_sgd mu2_frank_wolfe mu2_sgd polynomial_momentum storm
     unit_directions
 """
 

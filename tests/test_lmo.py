@@ -51,7 +51,7 @@ CASES = {
     "simplex": (lmo.simplex(2.0), lambda tree: PROJECTIONS.projection_simplex(tree, 2.0)),
     "spectral svd": (lmo.spectral_ball(1.5), spectral_projection(1.5)),
     "spectral newton-schulz": (
-        lmo.spectral_ball(1.5, how="newton_schulz"),
+        lmo.spectral_ball(1.5, iterations=30),
         spectral_projection(1.5),
     ),
 }
@@ -60,9 +60,9 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_lmo_is_the_minimizer_over_its_set(case):
     oracle, projection = CASES[case]
-    key = jax.random.key(0)
-    # stays in K, and is no worse than its own points for other directions
-    lmo.check_oracle(oracle, TREE, key, projection=projection)
+    vertex = oracle(TREE)
+    away = optax.tree.sub(projection(vertex), vertex)
+    assert float(optax.tree.norm(away)) < 1e-4  # it lies in K
 
     # no worse than random points of K, inside and on the border
     def excess(pair):
@@ -124,7 +124,7 @@ def test_lmo_gives_the_known_point():
             lmo.simplex(2.0)(d),
             lmo.simplex()(0 * d),
         ]
-        balls = [lmo.spectral_ball(3.0, how=how) for how in ("svd", "newton_schulz")]
+        balls = [lmo.spectral_ball(3.0, iterations=iterations) for iterations in (None, 30)]
         return vectors, [[ball(matrix) for matrix in matrices] for ball in balls]
 
     sizes = np.array([5.0, 0.2], np.float32)
@@ -144,7 +144,7 @@ def test_spectral_ball_newton_schulz_takes_complex_matrices(shape):
     re, im = np.random.default_rng(0).normal(size=(2, *shape))
     d = (re + 1j * im).astype(np.complex64)
     exact = jax.jit(lmo.spectral_ball(2.0))(d)
-    found = jax.jit(lmo.spectral_ball(2.0, how="newton_schulz"))(d)
+    found = jax.jit(lmo.spectral_ball(2.0, iterations=30))(d)
     np.testing.assert_allclose(found, exact, atol=1e-4)
     np.testing.assert_allclose(np.linalg.svd(found, compute_uv=False), 2, atol=1e-4)
 
@@ -153,7 +153,7 @@ def test_spectral_ball_newton_schulz_stays_in_the_set():
     d = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     smallest = []
     for iterations in (1, 2, 5, 20):
-        oracle = lmo.spectral_ball(1.0, how="newton_schulz", iterations=iterations)
+        oracle = lmo.spectral_ball(1.0, iterations=iterations)
         singular = np.linalg.svd(jax.jit(oracle)(d), compute_uv=False)
         assert float(singular[0]) <= 1 + 1e-5
         smallest.append(float(singular[-1]))
@@ -162,23 +162,9 @@ def test_spectral_ball_newton_schulz_stays_in_the_set():
     assert smallest[-1] == pytest.approx(1, abs=1e-4)
 
 
-def test_check_oracle_rejects_what_is_none():
-    key, ball = jax.random.key(0), mu2_optax.onto_l2_ball(1.0)
-    with pytest.raises(ValueError, match=r"`lmo` must return points of K.*2 away from K"):
-        lmo.check_oracle(lmo.l2_ball(3.0), TREE, key, projection=ball)
-    with pytest.raises(ValueError, match=r"`lmo` must return argmin <d, v>.*check its sign"):
-        lmo.check_oracle(lambda d: optax.tree.scale(-1.0, lmo.l2_ball(1.0)(d)), TREE, key)
-    with pytest.raises(ValueError, match="`lmo` must return finite points"):
-        lmo.check_oracle(lambda d: jax.tree.map(lambda a: a / 0.0, d), TREE, key)
-    with pytest.raises(ValueError, match=r"`lmo\(d\)` must have the structure and shapes"):
-        lmo.check_oracle(lambda d: d["a"], TREE, key)
-
-
 def test_lmo_refuses_bad_arguments():
     with pytest.raises(ValueError, match="`radius` must be finite and not negative, got -1"):
         lmo.l1_ball(-1)
-    with pytest.raises(ValueError, match=r"`how` must be one of 'svd', 'newton_schulz', got 'qr'"):
-        lmo.spectral_ball(1.0, how="qr")
     with pytest.raises(ValueError, match="`iterations` must be an integer of at least 1, got 0"):
         lmo.spectral_ball(1.0, iterations=0)
     with pytest.raises(ValueError, match="`center` must have the structure"):
@@ -258,23 +244,6 @@ def test_lmo_of_a_leaf_without_numbers_changes_nothing(case):
     assert oracle({}) == {}
 
 
-@pytest.mark.parametrize("case", ["l2 around", "per tensor", "l1", "spectral newton-schulz"])
-def test_mu2_frank_wolfe_takes_every_lmo_under_jit(case):
-    oracle, projection = CASES[case]
-    grad_fn = jax.grad(lambda p, z: sum(jnp.sum((a - 0.1 - z) ** 2) for a in jax.tree.leaves(p)))
-    batches = np.full(20, 0.1, np.float32)
-
-    @jax.jit
-    def distance_and_norm():
-        points, state = run(mu2_frank_wolfe(oracle), projection(TREE), batches, grad_fn)
-        x = jax.tree.map(lambda leaf: leaf[-1], points)
-        assert isinstance(state, mu2_optax.Mu2State)
-        return optax.tree.norm(optax.tree.sub(projection(x), x)), optax.tree.norm(x)
-
-    away, norm = distance_and_norm()
-    assert away < 1e-3 * max(1.0, norm)
-
-
 @pytest.mark.parametrize(
     "oracle",
     [
@@ -283,7 +252,7 @@ def test_mu2_frank_wolfe_takes_every_lmo_under_jit(case):
         lmo.l1_ball(2.0),
         lmo.simplex(),
         lmo.spectral_ball(2.0),
-        lmo.spectral_ball(2.0, how="newton_schulz"),
+        lmo.spectral_ball(2.0, iterations=30),
     ],
     ids=["l2", "linf", "l1", "simplex", "svd", "newton_schulz"],
 )

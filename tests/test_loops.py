@@ -296,27 +296,19 @@ def test_the_call_of_big_vision_and_maxtext_follows_the_plain_loop(expected):
     assert_same(average(opt, params), expected[2])
 
 
-def test_the_keywords_of_easydel_are_those_of_update(expected):
-    tx = mu2_auto()
-    params, state = START, tx.init(START)
-    update = jax.jit(
-        lambda grads, state, params: tx.update(updates=grads, state=state, params=params)
-    )
-    gradient = jax.jit(jax.grad(loss_fn))
-    for batch in batches():
-        updates, state = update(gradient(params, batch), state, params)
-        params = optax.apply_updates(params, updates)
-    assert_same(params, expected[0])
-
-
-def test_the_extra_arguments_of_levanter_change_nothing(expected):
+@pytest.mark.parametrize("loop", ["easydel", "levanter"])
+def test_the_call_of_easydel_and_levanter_follows_the_plain_loop(loop, expected):
+    """By keyword; and with extra arguments, which change nothing."""
     tx = mu2_auto()
 
     @jax.jit
     def step(params, state, batch):
         obj_fn = lambda params: loss_fn(params, batch)
         loss, grads = jax.value_and_grad(obj_fn)(params)
-        updates, state = tx.update(grads, state, params=params, obj_fn=obj_fn, loss=loss)
+        if loop == "easydel":
+            updates, state = tx.update(updates=grads, state=state, params=params)
+        else:
+            updates, state = tx.update(grads, state, params=params, obj_fn=obj_fn, loss=loss)
         return optax.apply_updates(params, updates), state
 
     params, state = START, tx.init(START)

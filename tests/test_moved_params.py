@@ -100,6 +100,7 @@ TWO_GRADIENTS = {
     "mu2_adam": lambda: mu2_optax.mu2_adam(1e-2),
     "anytime_sgd": lambda: mu2_optax.anytime_sgd(0.05, mu2_optax.linear_momentum()),
     "storm": lambda: mu2_optax.storm(0.05, 0.5),
+    "mu2_extra_sgd": lambda: mu2_optax.mu2_extra_sgd(0.05),
 }
 
 

@@ -8,7 +8,16 @@ import numpy as np
 import optax
 import pytest
 import reference
-from problems import full_precision, join, loss, numpy_grad, run, samples, split
+from problems import (
+    full_precision,
+    grad_in_parts,
+    join,
+    loss,
+    numpy_grad,
+    run,
+    samples,
+    split,
+)
 
 import mu2_optax as m
 from mu2_optax import lmo
@@ -19,7 +28,12 @@ RADIUS = 0.7
 X1 = np.array([0.3, -0.2, 0.1, 0.4, -0.3])
 BATCHES = samples(T * SIZE).reshape(T, SIZE, -1)
 
-mean_grad = jax.jit(jax.grad(lambda params, z: jnp.mean(jax.vmap(loss, (None, 0))(params, z))))
+
+def mean_loss(params, z):
+    return jnp.mean(jax.vmap(loss, (None, 0))(params, z))
+
+
+mean_grad = jax.jit(jax.grad(mean_loss))
 
 
 def numpy_mean_grad(x, z):
@@ -113,7 +127,7 @@ EVERY = {
     "mu2_sgd": m.mu2_sgd(0.1),
     "mu2_sgd measured": m.mu2_sgd(0.1, m.linear_momentum(beta=m.measured_beta())),
     "mu2_adam": m.mu2_adam(0.1),
-    "mu2_adamw": m.mu2_adamw(0.1),
+    "mu2_adam, decayed": m.mu2_adam(0.1, weight_decay=1e-4),
     "mu2_frank_wolfe": m.mu2_frank_wolfe(lmo.l2_ball(1.0)),
     "storm": m.storm(0.1, 0.3),
     "mu2_extra_sgd": m.mu2_extra_sgd(0.1),
@@ -128,7 +142,7 @@ def two_steps(tx, part=None, gradient=mean_grad, batches=(Z1, Z2)):
         if part is None:
             grads, again = gradient(params, z), {"grad_fn": gradient, "batch": z}
         else:
-            grads, again = m.grad_in_parts(gradient, part)(params, z)
+            grads, again = grad_in_parts(gradient, part)(params, z)
         updates, state = tx.update(grads, state, params, **again)
         params = optax.apply_updates(params, updates)
     return params, state
@@ -160,7 +174,7 @@ def test_part_gives_an_unbiased_estimate():
     moved = jax.tree.map(lambda p: p + 0.1, PARAMS)
 
     def d(part):
-        grads, again = m.grad_in_parts(mean_grad, part)(moved, Z2)
+        grads, again = grad_in_parts(mean_grad, part)(moved, Z2)
         return tx.update(grads, state, moved, **again)[0]
 
     parts = [d(lambda z, k=k: z[k : k + 2]) for k in range(0, SIZE, 2)]
@@ -199,7 +213,7 @@ def test_part_of_a_loss_with_aux_is_evaluated_whole(has_aux):
 
     def of_mean(params, z):
         lengths.append(len(z))
-        value = jnp.mean(jax.vmap(loss, (None, 0))(params, z))
+        value = mean_loss(params, z)
         return (value, len(z)) if has_aux else value
 
     out, grads, again = m.value_and_grad(of_mean, has_aux=has_aux, part=SHARE)(PARAMS, Z1)
@@ -211,7 +225,7 @@ def test_part_of_a_loss_with_aux_is_evaluated_whole(has_aux):
     )
     assert_close(grads, mean_grad(PARAMS, Z1), rtol=1e-5, atol=1e-6)
     elsewhere = jax.tree.map(lambda p: p + 0.1, PARAMS)
-    by_grad_fn = m.grad_in_parts(mean_grad, SHARE)(PARAMS, Z1)[1]
+    by_grad_fn = grad_in_parts(mean_grad, SHARE)(PARAMS, Z1)[1]
     expected = by_grad_fn["grad_fn"](elsewhere, by_grad_fn["batch"])
     assert_close(again["grad_fn"](elsewhere, again["batch"]), expected, rtol=1e-5, atol=1e-6)
 
@@ -226,7 +240,7 @@ def test_part_takes_no_sample_of_the_hint(hint, part):
         return mean_grad(params, z)
 
     params = jax.tree.map(lambda p: p + 0.1, PARAMS)  # so that the three points are three
-    grads, again = m.grad_in_parts(watched, part or 1)(params, Z1)
+    grads, again = grad_in_parts(watched, part or 1)(params, Z1)
     tx.update(grads, tx.init(PARAMS), params, **again)
     used = {tuple(x): z for x, z in points if not np.allclose(x, join(params))}
     own, estimate = used.values()
@@ -240,30 +254,29 @@ def test_part_by_share_refuses_ragged_batches():
         scale = jax.random.uniform(batch["key"])
         return jax.tree.map(lambda g: scale * g, mean_grad(params, batch["z"]))
 
-    m.grad_in_parts(noisy, SHARE)(PARAMS, {"z": Z1, "key": jax.random.key(0)})
+    grad_in_parts(noisy, SHARE)(PARAMS, {"z": Z1, "key": jax.random.key(0)})
 
     ragged = {"z": Z1, "lengths": jnp.arange(3)}
     by_z = lambda params, batch: mean_grad(params, batch["z"])
     with pytest.raises(ValueError, match=r"one length in all arrays .* shapes \[\(3,"):
-        m.grad_in_parts(by_z, SHARE)(PARAMS, ragged)
+        grad_in_parts(by_z, SHARE)(PARAMS, ragged)
     halved = lambda batch: {"z": batch["z"][:4], "lengths": batch["lengths"]}
     two_steps(EVERY["mu2_sgd measured"], halved, by_z, (ragged, ragged))
 
 
 @pytest.mark.parametrize("part", [0, -0.5, 1.5, float("nan")])
 def test_part_must_lie_between_zero_and_one(part):
-    for make in (m.grad_in_parts, lambda loss, part: m.value_and_grad(loss, part=part)):
-        with pytest.raises(ValueError, match=r"`part` must lie in \(0, 1\], got"):
-            make(mean_grad, part)
+    with pytest.raises(ValueError, match=r"`part` must lie in \(0, 1\], got"):
+        m.value_and_grad(loss, part=part)
     with pytest.raises(ValueError, match=r"`hint` must lie in \(0, 1\], got"):
         m.mu2_extra_sgd(0.1, hint=part)
 
 
 def test_part_must_be_a_static_number_or_a_function():
     with pytest.raises(TypeError, match=r"share of the batch such as 1/8, or a function .*'half'"):
-        m.grad_in_parts(mean_grad, "half")
+        m.value_and_grad(loss, part="half")
     with pytest.raises(TypeError, match=r"`part` must be a Python number .*static_args=\(.part."):
-        m.grad_in_parts(mean_grad, jnp.array(0.5))
+        m.value_and_grad(loss, part=jnp.array(0.5))
     with pytest.raises(TypeError, match=r"`hint` must be a Python number such as 1/8"):
         m.mu2_extra_sgd(0.1, hint=first)
 
@@ -277,7 +290,7 @@ def test_part_must_have_a_sample():
 
 def test_part_of_a_batch_without_samples_is_refused():
     with pytest.raises(ValueError, match=r"got arrays of shapes \[\]; pass a function"):
-        m.grad_in_parts(lambda p, z: p, SHARE)(PARAMS, ())
+        grad_in_parts(lambda p, z: p, SHARE)(PARAMS, ())
 
 
 @pytest.mark.parametrize("tx", [m.mu2_sgd(0.1), m.mu2_extra_sgd(0.1, hint=0.5)])
@@ -295,13 +308,14 @@ def test_part_of_small_batches_is_added_up_over_calls():
 
 
 def test_part_of_microbatches_is_some_of_them():
-    accumulated = m.accumulate(mean_grad)
-    lengths = []
-    gradient = lambda params, z: (lengths.append(len(z)), accumulated(params, z))[1]
-    stacked = tuple(z.reshape(4, 2, -1) for z in (Z1, Z2))
-    in_parts = two_steps(EVERY["mu2_sgd"], 1 / 4, gradient, stacked)
-    assert_close(in_parts, two_steps(EVERY["mu2_sgd"], first), rtol=1e-5, atol=1e-6)
-    assert lengths == [1, 3, 1] * 2
+    tx, evaluate = EVERY["mu2_sgd"], m.value_and_grad(mean_loss, accumulate=True, part=1 / 4)
+    params, state = PARAMS, tx.init(PARAMS)
+    for z in (Z1, Z2):
+        _, grads, again = evaluate(params, z.reshape(4, 2, -1))
+        assert again["batch"][0][0].shape[:2] == (1, 2)
+        updates, state = tx.update(grads, state, params, **again)
+        params = optax.apply_updates(params, updates)
+    assert_close((params, state), two_steps(tx, first), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["mu2_sgd", "mu2_sgd measured"])
@@ -318,7 +332,7 @@ def test_part_leaves_held_leaves_alone(name):
     alone, alone_state = {"rest": PARAMS["rest"]}, EVERY[name].init({"rest": PARAMS["rest"]})
     gradient = lambda params, z: {"rest": only_rest(params, z)["rest"]}
     for z in (Z1, Z2):
-        grads, again = m.grad_in_parts(gradient, SHARE)(alone, z)
+        grads, again = grad_in_parts(gradient, SHARE)(alone, z)
         updates, alone_state = EVERY[name].update(grads, alone_state, alone, **again)
         alone = optax.apply_updates(alone, updates)
     assert_close(params["rest"], alone["rest"], rtol=1e-6)
@@ -359,7 +373,7 @@ def test_part_is_known_to_the_error_bar():
 
         def step(carry, key):
             params, state = carry
-            grads, again = m.grad_in_parts(quadratic, 1 / 8)(params, sample(key))
+            grads, again = grad_in_parts(quadratic, 1 / 8)(params, sample(key))
             updates, state = tx.update(grads, state, params, **again)
             error = jnp.sum((state.d - params) ** 2)  # the exact gradient at params is params
             return (optax.apply_updates(params, updates), state), error

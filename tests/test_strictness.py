@@ -25,7 +25,7 @@ STRICT = {
     "l1": m.mu2_frank_wolfe(lmo.l1_ball(1.0)),
     "simplex": m.mu2_frank_wolfe(lmo.simplex()),
     "spectral": m.mu2_frank_wolfe(lmo.spectral_ball(1.0)),
-    "newton_schulz": m.mu2_frank_wolfe(lmo.spectral_ball(1.0, how="newton_schulz")),
+    "newton_schulz": m.mu2_frank_wolfe(lmo.spectral_ball(1.0, iterations=30)),
 }
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import jitted_step, run
+from problems import jitted_step, over_microbatches, run
 
 import mu2_optax
 from mu2_optax import theory
@@ -226,7 +226,7 @@ def test_stable_rates_ratio_grows_as_the_paper_says():
 
 
 def test_measure_smoothness_is_the_largest_eigenvalue():
-    mean_grad = mu2_optax.accumulate(square_grad)
+    mean_grad = over_microbatches(square_grad)
     exact = np.linalg.eigvalsh(tree_hessians().mean(0))[-1]
     found = theory.measure_smoothness(mean_grad, PARAMS, SQUARES, KEY, iterations=300)
     assert float(found) == pytest.approx(exact, rel=1e-4)
@@ -322,7 +322,7 @@ def test_dynamic_batches_are_means_over_the_same_samples():
         found = jax.jit(mean)(2.0, (key, count))["g"]
         np.testing.assert_allclose(found, 2 * samples.mean(0), rtol=1e-5)
     stacked = theory.dynamic_batches(
-        mu2_optax.accumulate(lambda x, z: x * z), lambda key: jax.random.normal(key, (5, 2))
+        over_microbatches(lambda x, z: x * z), lambda key: jax.random.normal(key, (5, 2))
     )
     inner = [jax.random.normal(jax.random.fold_in(key, i), (5, 2)).mean(0) for i in range(3)]
     np.testing.assert_allclose(stacked(1.0, (key, 3)), np.mean(inner, 0), rtol=1e-5)
@@ -439,7 +439,7 @@ VALID = {
         "samples": SQUARES,
     },
     theory.measure_smoothness: {
-        "grad_fn": mu2_optax.accumulate(square_grad),
+        "grad_fn": over_microbatches(square_grad),
         "params": PARAMS,
         "batch": SQUARES,
         "key": KEY,

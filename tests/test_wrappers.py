@@ -15,7 +15,7 @@ import pytest
 from problems import run
 
 import mu2_optax
-from mu2_optax import accumulate_gradients, hold_fixed, mu2, mu2_sgd, onto_l2_ball, with_extra_args
+from mu2_optax import accumulate_gradients, hold_fixed, mu2, mu2_sgd, onto_l2_ball
 
 PAGE = (pathlib.Path(__file__).parent.parent / "docs" / "wrappers.md").read_text()
 NAMESPACES = (optax, optax.contrib, optax.transforms)
@@ -415,12 +415,16 @@ def test_wrapper_of_parts_works_inside_and_raises_around(name):
     assert "mu2_optax.hold_fixed" in told if name != "flatten" else "`optax.flatten`" in told
 
 
-def bound_step(wrap):
-    """A step in which the extra args are bound in, for wrappers that drop them."""
+def bound(tx):
+    """The optimizer with its extra args bound in, for wrappers that drop them."""
+    update = functools.partial(tx.update, grad_fn=grad_fn, batch=())
+    return optax.GradientTransformation(tx.init, update)
 
+
+def bound_step(wrap):
     @jax.jit
     def step(params, state):
-        tx = wrap(with_extra_args(mu2_sgd(0.1), grad_fn=grad_fn, batch=()))
+        tx = wrap(bound(mu2_sgd(0.1)))
         at = getattr(params, "fast", params)
         updates, state = tx.update(grad_fn(at, ()), state, params)
         return optax.apply_updates(params, updates), state
@@ -433,7 +437,7 @@ def test_wrapper_lookahead_works_unless_it_resets(reset_state):
     """With a slow step of 1 the slow params are the fast ones; a reset would restart w at x."""
     wrap = lambda tx: optax.lookahead(tx, 5, 1.0, reset_state=reset_state)
     params = optax.LookaheadParams.init_synced(START)
-    state = wrap(with_extra_args(mu2_sgd(0.1))).init(params)
+    state = wrap(bound(mu2_sgd(0.1))).init(params)
     step = bound_step(wrap)
     for _ in range(20):
         params, state = step(params, state)
@@ -444,10 +448,7 @@ def test_wrapper_lookahead_works_unless_it_resets(reset_state):
 
 def test_wrapper_split_real_and_imaginary_changes_nothing():
     wrap = optax.contrib.split_real_and_imaginary
-    params, state = (
-        START,
-        wrap(with_extra_args(mu2_sgd(0.1), grad_fn=grad_fn, batch=())).init(START),
-    )
+    params, state = START, wrap(bound(mu2_sgd(0.1))).init(START)
     step = bound_step(wrap)
     for _ in range(20):
         params, state = step(params, state)
@@ -518,3 +519,15 @@ def test_optax_tree_get_finds_mu2_state_in_every_wrapper(name):
         assert optax.tree.get(state, letter) is getattr(inside, letter)
     assert optax.tree.get(state, "CorrectedMomentumState") is inside.corrected
     assert optax.tree.get(state, "AnytimeState") is inside.averaged
+
+
+def test_eval_params_of_an_optimizer_without_an_average_is_the_default():
+    params = {"kernel": jnp.ones(2)}
+    state = optax.adam(0.1).init(params)
+    assert mu2_optax.eval_params(state, params, default=params) is params
+    with pytest.raises(ValueError, match=r"exactly one average .*or pass `default=params`"):
+        mu2_optax.eval_params(state, params)
+    auto = mu2_optax.mu2_auto()
+    two = (auto.init(params), auto.init(params))
+    with pytest.raises(ValueError, match=r"exactly one average of the params, got 2"):
+        mu2_optax.eval_params(two, params, default=params)

@@ -17,7 +17,6 @@ from cnn import LinenCNN, batches, cross_entropy, linen_variables
 from flax import serialization
 
 import mu2_optax
-import mu2_optax.checkpoint
 import mu2_optax.linen
 
 EVERY = 3
@@ -75,7 +74,7 @@ class BytesStore:
     def restore(self, state):
         if not self.path.exists():
             return state
-        return mu2_optax.checkpoint.from_bytes(state, self.path.read_bytes())
+        return serialization.from_bytes(state, self.path.read_bytes())
 
     def close(self):
         pass

@@ -55,7 +55,7 @@ print(state.velocity)  # error: reportAttributeAccessIssue
 
 # The others know their states too, and all of them are transforms of Optax.
 reveal_type(mu2_optax.mu2_auto().init(params))  # shown: AnytimeState
-reveal_type(mu2_optax.mu2_adamw(1e-3).init(params))  # shown: Mu2State
+reveal_type(mu2_optax.mu2_adam(1e-3, weight_decay=0.1).init(params))  # shown: Mu2State
 reveal_type(mu2_optax.mu2_extra_sgd(0.1).init(params))  # shown: Mu2ExtraState
 accumulating = mu2_optax.accumulate_gradients(tx, every=4)
 reveal_type(accumulating.init(params))  # shown: AccumulateGradientsState

@@ -112,13 +112,14 @@ METHODS = {
 def _stepper(problem: Problem, method: Method, eta: Any, key: jax.Array) -> tuple[Any, Any]:
     """The first carry, and a step from (carry, t) to (carry, d, the point x of d)."""
     tx = method.build(eta, mu2_optax.onto_l2_ball(problem.radius))
-    gradient = mu2_optax.grad_in_parts(problem.grad_fn, method.part)
+    linear = lambda x, z: jax.lax.stop_gradient(problem.grad_fn(x, z)) @ x  # of this gradient
+    gradient = mu2_optax.value_and_grad(linear, part=method.part)
     x = jnp.zeros(problem.dim)
 
     def step(carry: Any, t: jax.Array) -> tuple[Any, Any, Any]:
         x, state, _, mean = carry
         z = problem.sample(jax.random.fold_in(key, t))
-        grads, again = gradient(x, z)
+        _, grads, again = gradient(x, z)
         updates, state = tx.update(grads, state, x, **again)
         after = optax.apply_updates(x, updates)
         d, point, output = method.estimate(grads, x, after, state)

@@ -18,7 +18,7 @@ import optax
 import mu2_optax
 from benchmarks.theory.known_problems import logistic
 from benchmarks.theory.report import COLORS, save, write_csv
-from mu2_optax.stopping import estimate_norm, gradient_norm_bound, run_until
+from mu2_optax.stopping import estimate_norm, run_until
 
 MAX_STEPS, SEEDS = 20_000, 32
 TOLERANCES = (0.3, 0.2, 0.1, 0.05, 0.025)
@@ -42,7 +42,8 @@ def main() -> None:
 
     def run(name, tolerance, key):
         tx = optimizers[name]
-        norm = gradient_norm_bound if name.endswith("bar") else estimate_norm
+        bound = lambda state: mu2_optax.error_bar(state).norm_bound
+        norm = bound if name.endswith("bar") else estimate_norm
 
         def step(x, state, z):
             grads = problem.grad_fn(x, z)

@@ -40,12 +40,19 @@ def _displayed(match: re.Match[str]) -> str:
 
 
 def _public_path(name: str, obj: griffe.Object) -> str:
-    """The name under which the reference documents what a docstring calls ``name``."""
+    """The name under which the reference documents what a docstring calls ``name``.
+
+    It is that of the public module, or that of the file for what is documented without being
+    exported: the classes of states.
+    """
     if name.startswith(("mu2_optax.", "optax.", "jax.")):
         return name
+    own = obj.module.members.get(name.split(".")[0])
     module = obj.module
     while "._" in module.path and module.parent is not None:
         module = module.parent
     while name.split(".")[0] not in module.members and module.parent is not None:
         module = module.parent
+    if name.split(".")[0] not in module.members and own is not None:
+        return own.target_path if own.is_alias else own.path
     return f"{module.path}.{name}"

@@ -12,7 +12,7 @@ from mu2_optax._gradients.part import GradOnPart
 from mu2_optax._internal.checks import check_callable
 from mu2_optax._internal.sharding import AxisName, axes_of, device_mean, varying_along
 from mu2_optax._internal.trees import concatenated, mean_of_two
-from mu2_optax._internal.types import Batch, GradFn, Params, Tree, Updates
+from mu2_optax._internal.types import Params, Tree
 
 Again: TypeAlias = dict[str, Any]
 """The keyword arguments ``grad_fn`` and ``batch`` of ``tx.update``."""
@@ -41,6 +41,14 @@ def value_and_grad(
     The auxiliary data (in Flax linen, the collections that ``apply`` has mutated) are those at
     :math:`x_t`; those of later evaluations are dropped.
 
+    The change of the gradient between two nearby points has little noise, so a ``part`` S of the
+    batch B is enough to estimate it:
+
+    .. math:: \tilde g_{t-1} = g_t(B) - \bigl(g_t(S) - \nabla f(x_{t-1}; S)\bigr)
+
+    Corrected momentum stays unbiased; the smoothness variance :math:`\sigma_L^2` of its bound is
+    that of S, |B|/|S| times as large. The loss must be a *mean* over the samples.
+
     Args:
       loss_fn: A function whose first argument is the params. It returns the loss, or a pair of the
         loss and auxiliary data.
@@ -53,10 +61,11 @@ def value_and_grad(
         evaluation; auxiliary data are those of each device. A ``pmean`` of the gradients after that
         changes nothing; without ``axis_name`` it would reach only one of the gradients of a step,
         and the devices would drift apart.
-      part: The samples S to use for the further evaluations, as in :func:`grad_in_parts`: a share
-        in (0, 1] of the leading axis of every array among the other arguments, or a function of
-        these arguments that returns them for the part, as a tuple. The value, ``grads`` and
-        auxiliary data are those of the whole batch. With a share, a step costs 1 + |S|/|B|
+      part: The samples S for the further evaluations: a share in (0, 1] of the leading axis of
+        every array among the other arguments (S is the first samples; arrays without axes, such as
+        a temperature, belong to every sample), or, for keys, statistics and ragged batches, a
+        function of these arguments that returns them for the part, as a tuple. The value, ``grads``
+        and auxiliary data are those of the whole batch. With a share, a step costs 1 + |S|/|B|
         gradients. With a function it costs 1 + 2|S|/|B|, and so does a share with ``has_aux`` but
         without ``accumulate``, because auxiliary data of two parts are not combined. With
         ``accumulate``, S consists of the first microbatches.
@@ -82,6 +91,10 @@ def value_and_grad(
       >>> params, state, loss, aux = step(params, tx.init(params), jnp.array([2.0, 4.0]))
       >>> float(loss), float(aux["worst"])
       (5.0, 3.0)
+
+    References:
+      Li et al., `PAGE <https://arxiv.org/abs/2008.10898>`_, ICML 2021, for small batches in a
+      correction
     """
     check_callable("loss_fn", loss_fn, "loss_fn(params, batch)")
     check_part("part", part)
@@ -106,67 +119,6 @@ def value_and_grad(
     return evaluate
 
 
-def grad_in_parts(grad_fn: GradFn, part: Part) -> Callable[[Params, Batch], tuple[Updates, Again]]:
-    r"""The gradient of a batch, only a part of which is evaluated again at another point.
-
-    .. math:: g_t(B) = s\,g_t(S) + (1 - s)\,g_t(B \setminus S), \qquad
-      \tilde g_{t-1} = g_t(B) - \bigl(g_t(S) - \nabla f(x_{t-1}; S)\bigr)
-
-    The change of the gradient between two nearby points has little noise, so a part S of the batch
-    B is enough to estimate it. Corrected momentum becomes
-
-    .. math:: d_t = \beta_t\,g_t(B) + (1 - \beta_t)\,
-      \bigl(d_{t-1} + \nabla f(x_t; S) - \nabla f(x_{t-1}; S)\bigr)
-
-    It stays unbiased; the smoothness variance :math:`\sigma_L^2` of its bound is that of S,
-    :math:`1/s = |B|/|S|` times as large. A step costs 1 + s gradients instead of 2: every sample is
-    evaluated once at the params, and those of S once more at the previous point.
-    :func:`value_and_grad` takes the same ``part`` for a loss, and so does its counterpart for Flax
-    NNX.
-
-    Args:
-      grad_fn: A function of (params, batch): the gradient of a *mean* over the samples. For a sum,
-        S would account for only the share s of the change.
-      part: s in (0, 1], a share of the leading axis of every array of the batch. S consists of the
-        first samples; arrays without axes (a key, a temperature) belong to every sample. Or a
-        function from batch to sub-batch, for keys, statistics and ragged batches; then the whole
-        batch is evaluated at once, and a step costs 1 + 2s gradients.
-
-    Returns:
-      A function of (params, batch) that returns (grads, again): the gradient, and the keyword
-      arguments ``grad_fn`` and ``batch`` for ``tx.update``.
-
-    Examples:
-      >>> import jax, jax.numpy as jnp, optax, mu2_optax
-      >>> gradient = mu2_optax.grad_in_parts(jax.grad(lambda x, z: jnp.mean((x - z) ** 2)), 1 / 4)
-      >>> tx = mu2_optax.mu2_sgd(0.1)
-      >>> @jax.jit
-      ... def step(params, state, batch):
-      ...     grads, again = gradient(params, batch)
-      ...     updates, state = tx.update(grads, state, params, **again)
-      ...     return optax.apply_updates(params, updates), state
-      >>> params = jnp.array(1.0)
-      >>> params, state = step(params, tx.init(params), jnp.arange(8.0))
-      >>> float(state.d)
-      -5.0
-
-    References:
-      Li et al., `PAGE <https://arxiv.org/abs/2008.10898>`_, ICML 2021, for small batches in a
-      correction
-    """
-    check_callable("grad_fn", grad_fn, "jax.grad(loss)")
-    check_part("part", part)
-
-    def once(point: Any, carried: Any, batch: Batch) -> tuple[Any, Any, Any]:
-        return (None, grad_fn(point, batch)), None, carried
-
-    def evaluate(params: Params, batch: Batch) -> tuple[Any, Again]:
-        (_, grads), _, _, again = Evaluation(once).with_part(params, batch, part, in_two=True)
-        return grads, again
-
-    return evaluate
-
-
 class Evaluation(NamedTuple):
     """How a step evaluates its samples, every time.
 
@@ -185,8 +137,9 @@ class Evaluation(NamedTuple):
     def at(self, params: Params, carried: Any, data: Any) -> tuple[Any, Any, Any]:
         """((value, grads), aux, carried), over all microbatches and devices."""
         evaluate = functools.partial(self.once, varying_along(params, axes_of(self.axis_name)))
-        run = functools.partial(scan_microbatches, evaluate) if self.accumulate else evaluate
-        means, aux, carried = run(carried, data)
+        if self.accumulate:
+            evaluate = functools.partial(scan_microbatches, evaluate)
+        means, aux, carried = evaluate(carried, data)
         return device_mean(means, self.axis_name), aux, carried
 
     def grads(self, params: Params, data: Any) -> Any:

@@ -1,7 +1,8 @@
-"""The gradient of a batch at another point, estimated on a part of the batch."""
+"""The gradient of a batch at another point, evaluated on all of the batch or on a part of it."""
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any, Self
 
 import jax
 import optax
@@ -21,42 +22,51 @@ class GradOnPart:
 
     Attributes:
       on_part: :math:`\nabla f(\cdot; S)`, a function of (params, batch).
-      grads: :math:`g_t(B)`, at the params of the step.
-      here: :math:`g_t(S)`, likewise.
+      grads: :math:`g_t(B)`, at the params of the step; None if S is the whole batch.
+      grads_on_part: :math:`g_t(S)`, likewise.
       share: |S|/|B|; None if it is not known.
     """
 
     on_part: GradFn
-    grads: Tree
-    here: Tree
-    share: float | None
+    grads: Tree = None
+    grads_on_part: Tree = None
+    share: float | None = None
+
+    @classmethod
+    def of(cls, grad_fn: Any) -> Self:
+        """Any ``grad_fn`` as one of these; the part of a plain function is the whole batch."""
+        return grad_fn if isinstance(grad_fn, cls) else cls(grad_fn)
 
     def __call__(self, params: Tree, batch: Batch) -> Tree:
         """The estimated gradient of B at ``params``."""
-        return self.of_whole(self.on_part(params, batch))
+        return self.whole(self.on_part(params, batch))
 
-    def of_whole(self, there: Tree) -> Tree:
-        """The estimated gradient of B at the point where the gradient of S is ``there``."""
-        grads, here = _leaves_of(there, self.grads), _leaves_of(there, self.here)
-        return optax.tree.sub(widened(grads), optax.tree.sub(widened(here), widened(there)))
+    def whole(self, grads: Tree) -> Tree:
+        """The estimated gradient of B at the point where ``grads`` is the gradient of S."""
+        if self.grads is None:
+            return grads
+        of_whole, of_part = (_leaves_of(grads, tree) for tree in (self.grads, self.grads_on_part))
+        return optax.tree.sub(widened(of_whole), optax.tree.sub(widened(of_part), widened(grads)))
 
-    def here_like(self, there: Tree) -> Tree:
-        """The gradient of S at the params of the step, with respect to the leaves of ``there``."""
-        return _leaves_of(there, self.here)
+    def change(self, grads: Tree, prev_on_part: Tree) -> tuple[Tree, Tree, float]:
+        """Two gradients on one sample, at params and at another point, and their share of B.
 
+        Args:
+          grads: :math:`g_t(B)`.
+          prev_on_part: The gradient of S at the other point.
+        """
+        if self.share is None:
+            return grads, self.whole(prev_on_part), 1.0
+        return _leaves_of(prev_on_part, self.grads_on_part), prev_on_part, self.share
 
-def in_other_params(
-    grad_fn: GradFn, outer: Callable[[Tree], Tree], inner: Callable[[Tree], Tree]
-) -> GradFn:
-    """``grad_fn`` for an optimizer that sees ``inner(params)``; ``outer`` is the way back."""
-
-    def changed(gradient: GradFn) -> GradFn:
-        return lambda params, batch: inner(gradient(outer(params), batch))
-
-    if not isinstance(grad_fn, GradOnPart):
-        return changed(grad_fn)
-    grads, here = inner(grad_fn.grads), inner(grad_fn.here)
-    return GradOnPart(changed(grad_fn.on_part), grads, here, grad_fn.share)
+    def seen_as(self, to_params: Callable[[Tree], Tree], seen: Callable[[Tree], Tree]) -> Self:
+        """The same for an optimizer that sees ``seen(params)``; ``to_params`` is the way back."""
+        return dataclasses.replace(
+            self,
+            on_part=lambda params, batch: seen(self.on_part(to_params(params), batch)),
+            grads=None if self.grads is None else seen(self.grads),
+            grads_on_part=None if self.grads is None else seen(self.grads_on_part),
+        )
 
 
 def _leaves_of(few: Tree, tree: Tree) -> Tree:

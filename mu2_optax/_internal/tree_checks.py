@@ -1,4 +1,4 @@
-"""Errors for bad params, gradients and states, worded like those of ``_checks``."""
+"""Errors for bad params, gradients and states, worded like those of ``checks``."""
 
 from typing import Any
 
@@ -134,6 +134,11 @@ def _show(path: Any) -> str:
 
 def _difference(tree: Tree, reference: Any) -> str:
     """Where ``tree`` differs from ``reference``, or an empty string."""
+    ours: Any
+    leaves, ours = jax.tree.flatten(tree)
+    others, theirs = jax.tree.flatten(reference)
+    if ours == theirs and list(map(jnp.shape, leaves)) == list(map(jnp.shape, others)):
+        return ""
     shapes, expected = _shapes(tree), _shapes(reference)
     for place in expected:
         if place not in shapes:
@@ -143,9 +148,7 @@ def _difference(tree: Tree, reference: Any) -> str:
     for place in shapes:
         if place not in expected:
             return f"there is an unexpected leaf at {place}"
-    ours: object = jax.tree.structure(tree)
-    theirs: object = jax.tree.structure(reference)
-    return "" if ours == theirs else f"its structure is {ours}, expected {theirs}"
+    return f"its structure is {ours}, expected {theirs}"
 
 
 def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:

@@ -132,23 +132,30 @@ def copied_like(tree: Tree, reference: Tree) -> Tree:
     )
 
 
-def after(other: Tree, tree: Tree, never: jax.Array) -> Tree:
-    """``tree``, made to depend on ``other``, so that XLA computes or stores it only after that.
+def updated_in_place(d: Tree, x: Tree, t: jax.Array) -> tuple[Tree, Tree]:
+    """``d`` and ``x`` as they are, in an order in which XLA need not copy a donated state.
 
-    The result would be ``other`` if ``never`` were true: it never is, but XLA does not know that.
-    Otherwise XLA on a CPU cannot tell that the old value of a donated state is read before the new
-    one is stored, or that params are copied before they are updated. It then copies both, and a
-    step that is bound by memory traffic takes up to twice as long.
+    x is stored after d has been computed, which reads the last x, and d is handed on after x has
+    been stored, a copy of the params that d will move. XLA on a CPU cannot tell that by itself: it
+    would copy both, and a step that is bound by memory traffic takes up to twice as long.
     """
-    return jax.tree.map(lambda a, o: jax.lax.select(never, o.astype(a.dtype), a), tree, other)
+    never = t < 0  # which XLA does not know
+    after = lambda a, o: jax.lax.select(never, o.astype(a.dtype), a)
+    x = jax.tree.map(after, x, d)
+    return jax.tree.map(after, d, x), x
+
+
+def per_leaf(weight: jax.Array, tree: Tree) -> Tree:
+    """``weight`` for each leaf, in the leaf's dtype; a vector holds one weight per leaf."""
+    leaves, structure = jax.tree.flatten(tree)
+    each = [weight] * len(leaves) if weight.ndim == 0 else list(weight)
+    weights = [w.astype(a.dtype) for w, a in zip(each, leaves, strict=True)]
+    return jax.tree.unflatten(structure, weights)
 
 
 def scaled(weight: jax.Array, tree: Tree) -> Tree:
-    """``weight`` times each leaf, in the leaf's own dtype; a vector holds one weight per leaf."""
-    leaves, structure = jax.tree.flatten(tree)
-    each = [weight] * len(leaves) if weight.ndim == 0 else list(weight)
-    products = [w.astype(a.dtype) * a for w, a in zip(each, leaves, strict=True)]
-    return jax.tree.unflatten(structure, products)
+    """``weight`` times each leaf; a vector holds one weight per leaf."""
+    return jax.tree.map(jnp.multiply, per_leaf(weight, tree), tree)
 
 
 def mean_of_two(share: float, first: Tree, second: Tree) -> Tree:
@@ -182,7 +189,7 @@ def root(square: jax.Array) -> jax.Array:
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
 
-def over_size(tree: Tree) -> tuple[jax.Array, Any]:
+def rescaled(tree: Tree) -> tuple[jax.Array, Any]:
     """A quarter of the largest absolute value in a tree, and the tree divided by it.
 
     The norm of such a tree neither over- nor underflows. It is a quarter because XLA multiplies by
@@ -199,7 +206,7 @@ def over_size(tree: Tree) -> tuple[jax.Array, Any]:
 
 def norm(tree: Tree) -> jax.Array:
     """The L2 norm of a tree, at least in float32, even where its square over- or underflows."""
-    size, units = over_size(widened(tree))
+    size, units = rescaled(widened(tree))
     return size * root(jnp.asarray(optax.tree.norm(units, squared=True)).astype(size.dtype))
 
 

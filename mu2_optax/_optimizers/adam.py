@@ -3,7 +3,7 @@
 import optax
 from jax.typing import DTypeLike
 
-from mu2_optax._internal.checks import check_rate
+from mu2_optax._internal.checks import check_mask, check_rate
 from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.types import Scalar, ScalarOrSchedule, Transform
 from mu2_optax._optimizers.double_momentum import Mu2State, double_momentum
@@ -17,6 +17,8 @@ def mu2_adam(
     *,
     b2: Scalar = 0.999,
     eps: Scalar = 1e-8,
+    weight_decay: ScalarOrSchedule | None = None,
+    weight_decay_mask: Mask | None = None,
     projection: Projection | None = None,
     lean: bool = False,
     state_dtype: DTypeLike | None = None,
@@ -26,7 +28,7 @@ def mu2_adam(
     .. math::
       d_t &= g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1}) \\
       v_t &= b_2\,v_{t-1} + (1 - b_2)\,d_t^2, \qquad \hat v_t = v_t/(1 - b_2^t) \\
-      w_{t+1} &= \Pi(w_t - \eta\,d_t / (\sqrt{\hat v_t} + \epsilon)) \\
+      w_{t+1} &= \Pi(w_t - \eta\,(d_t / (\sqrt{\hat v_t} + \epsilon) + \lambda w_t)) \\
       x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t)
 
     Here :math:`x` is ``params``. It is ``mu2(optax.adam(learning_rate, b1=0.0, b2=b2, eps=eps))``
@@ -39,6 +41,10 @@ def mu2_adam(
       momentum: α (not used), β and γ.
       b2: The decay of the second moment.
       eps: Added to the root of the second moment.
+      weight_decay: λ, a number or a schedule; as in ``optax.adamw`` it is multiplied by η. It is w
+        that decays, and params follow as its average. None by default.
+      weight_decay_mask: Which leaves decay: a tree of booleans, or a function from params to one.
+        All by default.
       projection: A function from tree to tree that projects w onto the set.
       lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
@@ -59,66 +65,15 @@ def mu2_adam(
       Array([1.01, 2.01], dtype=float32)
 
     References:
-      Kingma and Ba, `Adam <https://arxiv.org/abs/1412.6980>`_, ICLR 2015; Dahan and Levy, `Do
-      Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
+      Kingma and Ba, `Adam <https://arxiv.org/abs/1412.6980>`_, ICLR 2015; Loshchilov and
+      Hutter, `AdamW <https://arxiv.org/abs/1711.05101>`_, ICLR 2019;
+      Dahan and Levy, `Do Stochastic, Feel Noiseless <https://arxiv.org/abs/2304.04172>`_, ICLR 2025
     """
     check_rate("learning_rate", learning_rate)
-    inner = optax.chain(_second_moment(b2, eps), optax.scale_by_learning_rate(learning_rate))
+    check_mask(weight_decay_mask, weight_decay)
+    parts = [optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True)]
+    if weight_decay is not None:
+        check_rate("weight_decay", weight_decay)
+        parts.append(optax.add_decayed_weights(weight_decay, weight_decay_mask))
+    inner = optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
     return double_momentum("mu2_adam", inner, momentum, projection, lean, state_dtype)
-
-
-def mu2_adamw(
-    learning_rate: ScalarOrSchedule,
-    momentum: DoubleMomentum = fixed_momentum(),
-    *,
-    b2: Scalar = 0.999,
-    eps: Scalar = 1e-8,
-    weight_decay: ScalarOrSchedule = 1e-4,
-    weight_decay_mask: Mask | None = None,
-    projection: Projection | None = None,
-    lean: bool = False,
-    state_dtype: DTypeLike | None = None,
-) -> Transform[Mu2State]:
-    r""":func:`mu2_adam` with decoupled weight decay, at w.
-
-    .. math:: w_{t+1} = \Pi(w_t - \eta\,(d_t / (\sqrt{\hat v_t} + \epsilon) + \lambda w_t))
-
-    The rest is as in :func:`mu2_adam`. It is w that decays, and params follow as its average.
-
-    Args:
-      learning_rate: η, a number or a schedule.
-      momentum: α (not used), β and γ.
-      b2: The decay of the second moment.
-      eps: Added to the root of the second moment.
-      weight_decay: λ, a number or a schedule; as in ``optax.adamw`` it is multiplied by η.
-      weight_decay_mask: Which leaves decay, as in Optax: a tree of booleans or a function of
-        params.
-      projection: A function from tree to tree that projects w onto the set.
-      lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
-      state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
-
-    Returns:
-      A transform whose ``update`` also takes ``grad_fn`` and ``batch``, or ``prev_grads``. Its
-      state is a :class:`Mu2State`.
-
-    Examples:
-      >>> import mu2_optax
-      >>> tx = mu2_optax.mu2_adamw(1e-3, weight_decay=0.1)
-
-    References:
-      Loshchilov and Hutter, `Decoupled Weight Decay Regularization
-      <https://arxiv.org/abs/1711.05101>`_, ICLR 2019
-    """
-    check_rate("learning_rate", learning_rate)
-    check_rate("weight_decay", weight_decay)
-    inner = optax.chain(
-        _second_moment(b2, eps),
-        optax.add_decayed_weights(weight_decay, weight_decay_mask),
-        optax.scale_by_learning_rate(learning_rate),
-    )
-    return double_momentum("mu2_adamw", inner, momentum, projection, lean, state_dtype)
-
-
-def _second_moment(b2: Scalar, eps: Scalar) -> optax.GradientTransformation:
-    """Adam's division by the root of the second moment."""
-    return optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True)

@@ -9,6 +9,7 @@ from mu2_optax._paper.averaging import AnytimeState, anytime
 from mu2_optax._paper.momenta import (
     DoubleMomentum,
     check_momentum,
+    fixed_momentum,
     with_weighted_steps,
 )
 from mu2_optax._paper.projections import Projection
@@ -16,7 +17,7 @@ from mu2_optax._paper.projections import Projection
 
 def anytime_sgd(
     learning_rate: ScalarOrSchedule,
-    momentum: DoubleMomentum,
+    momentum: DoubleMomentum = fixed_momentum(),
     *,
     projection: Projection | None = None,
     weighted_steps: bool = False,

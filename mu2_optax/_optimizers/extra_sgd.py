@@ -11,10 +11,8 @@ from mu2_optax._gradients.batches import check_share, split_batch
 from mu2_optax._gradients.part import GradOnPart
 from mu2_optax._gradients.same_sample import gradient_at
 from mu2_optax._internal.checks import check_rate
-from mu2_optax._internal.sharding import check_reduced
 from mu2_optax._internal.tree_checks import check_params, check_update
 from mu2_optax._internal.trees import (
-    add,
     cast_like,
     scaled,
     stored_average,
@@ -32,12 +30,11 @@ from mu2_optax._internal.types import (
     Tree,
     Updates,
 )
-from mu2_optax._paper.estimate import carried_correction
-from mu2_optax._paper.followed import averaged
-from mu2_optax._paper.measured import total_error
+from mu2_optax._paper.estimate import corrected
+from mu2_optax._paper.followed import averaged, from_params_at_first
 from mu2_optax._paper.momenta import DoubleMomentum, check_momentum, linear_momentum
 from mu2_optax._paper.projections import Projection, as_projection
-from mu2_optax._paper.weights import Seen, as_schedule, as_weight, weight_at
+from mu2_optax._paper.weights import StepGradients, as_adaptive, as_schedule, weight_at
 
 
 class Mu2ExtraState(NamedTuple):
@@ -57,11 +54,6 @@ class Mu2ExtraState(NamedTuple):
     d: Tree
     x: Tree = None
     beta_memory: Memory = None
-
-    @property
-    def error(self) -> jax.Array:
-        """The estimated squared error of d, where β has an error bar."""
-        return total_error(self.beta_memory)
 
 
 def mu2_extra_sgd(
@@ -103,8 +95,8 @@ def mu2_extra_sgd(
         :math:`\hat d_t` is taken on that share alone (the first samples), and the change from
         :math:`x_{t-1}` to :math:`x_t` on the other samples; :math:`x_t` then does not depend on
         those, and d has no bias. A step still costs 3 gradients. With a part S of the batch
-        (:func:`grad_in_parts`), it is a share of S, and a step costs 1 + 2|S|/|B| gradients with or
-        without a hint.
+        (:func:`value_and_grad`), it is a share of S, and a step costs 1 + 2|S|/|B| gradients with
+        or without a hint.
       state_dtype: The dtype of y and d; see :func:`corrected_momentum`.
 
     Returns:
@@ -130,7 +122,7 @@ def mu2_extra_sgd(
     if hint is not None:
         check_share("hint", hint)
     eta = as_schedule(learning_rate)
-    beta = as_weight(momentum.beta)
+    beta = as_adaptive(momentum.beta)
     project = as_projection(projection)
 
     def init(params: Params) -> Mu2ExtraState:
@@ -156,41 +148,36 @@ def mu2_extra_sgd(
         check_update(updates, state, params, Mu2ExtraState, like="y")
 
         def gradient(point: Any, grad_fn: GradFn | None, batch: Batch) -> Any:
-            there = gradient_at(point, params, grad_fn, batch, "mu2_extra_sgd")
-            check_reduced(updates, there)
-            return widened(there)
+            return gradient_at(point, params, updates, grad_fn, batch, "mu2_extra_sgd")
 
-        count = state.t
-        share = weight_at(momentum.gamma, count)
-        step = weight_at(eta, count)
+        t = state.t
+        y = widened(from_params_at_first(params, state.y, t))
+        gamma_t, step = weight_at(momentum.gamma, t), weight_at(eta, t)
         if weighted_steps:
-            step = step * weight_at(momentum.alpha, count)
-        y = widened(state.y)
+            step = step * weight_at(momentum.alpha, t)
 
-        to_hint, _ = averaged(params, state.x, y, share)
+        to_hint, _ = averaged(params, state.x, y, gamma_t)
         x_hat = optax.apply_updates(params, to_hint)
         if hint is None or batch is None:
-            seen = Seen(gradient(x_hat, grad_fn, batch), updates, state.d)
+            seen = StepGradients(gradient(x_hat, grad_fn, batch), updates, state.d)
         else:
-            own, batch, of_samples = split_batch("hint", hint, batch)
-            _check_rest(hint, of_samples)
-            on_part: Any = grad_fn
-            if isinstance(grad_fn, GradOnPart):
-                on_part, of_samples = grad_fn.on_part, of_samples * (grad_fn.share or 1.0)
-            before = gradient(params, on_part, own)
-            seen = Seen(gradient(x_hat, on_part, own), before, state.d, of_samples)
-            grad_fn = GradOnPart(on_part, updates, gradient(params, on_part, batch), None)
-        forgotten, beta_memory = beta.step(state.beta_memory, count, seen)
-        d_hat = add(seen.grads, carried_correction(count, forgotten, state.d, seen.prev_grads))
+            own, batch, share = split_batch("hint", hint, batch)
+            _check_rest(hint, share)
+            whole = GradOnPart.of(grad_fn)
+            on_part = whole.on_part
+            at_hint, at_params = gradient(x_hat, on_part, own), gradient(params, on_part, own)
+            seen = StepGradients(at_hint, at_params, state.d, share * (whole.share or 1.0))
+            grad_fn = GradOnPart(on_part, updates, gradient(params, on_part, batch))
+        beta_t, beta_memory = beta.step(state.beta_memory, t, seen)
+        d_hat = corrected(t, beta_t, seen.grads, state.d, seen.prev_grads)
         w = project(optax.tree.sub(y, scaled(step, d_hat)))
-        move, x = averaged(params, state.x, w, share)
-        x_next = optax.apply_updates(params, move)
-        carried = carried_correction(count, forgotten, state.d, updates)
-        d = add(gradient(x_next, grad_fn, batch), carried)
+        move, x = averaged(params, state.x, w, gamma_t)
+        g = gradient(optax.apply_updates(params, move), grad_fn, batch)
+        d = corrected(t, beta_t, g, state.d, updates)
         y = project(optax.tree.sub(y, scaled(step, d)))
 
         return move, Mu2ExtraState(
-            t=optax.safe_increment(count),
+            t=optax.safe_increment(t),
             y=cast_like(y, state.y),
             d=cast_like(d, state.d),
             x=x,

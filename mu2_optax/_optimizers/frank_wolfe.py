@@ -6,12 +6,12 @@ import optax
 from jax.typing import DTypeLike
 
 from mu2_optax._internal.checks import check_callable
-from mu2_optax._internal.tree_checks import check_gradient, check_params
+from mu2_optax._internal.tree_checks import check_gradient, check_like, check_params
 from mu2_optax._internal.trees import cast_like, widened
 from mu2_optax._internal.types import Params, Transform, Updates
 from mu2_optax._optimizers.double_momentum import Mu2State, double_momentum
 from mu2_optax._paper.momenta import DoubleMomentum, linear_momentum
-from mu2_optax.lmo._oracle import Oracle, checked_oracle
+from mu2_optax.lmo._sets import Oracle
 
 
 def frank_wolfe(lmo: Oracle) -> optax.GradientTransformationExtraArgs:
@@ -48,7 +48,6 @@ def frank_wolfe(lmo: Oracle) -> optax.GradientTransformationExtraArgs:
       <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013
     """
     check_callable("lmo", lmo, "mu2_optax.lmo.l2_ball(1.0)")
-    oracle = checked_oracle(lmo)
 
     def init(params: Params) -> optax.EmptyState:
         check_params(params)
@@ -60,8 +59,11 @@ def frank_wolfe(lmo: Oracle) -> optax.GradientTransformationExtraArgs:
         del extra_args
         check_params(params)
         check_gradient("grads", updates, params)
-        w = widened(params)
-        return cast_like(optax.tree.sub(widened(oracle(updates)), w), params), state
+        vertex = lmo(updates)
+        check_like(
+            "lmo(d)", vertex, params, "A linear minimization oracle returns a point like params."
+        )
+        return cast_like(optax.tree.sub(widened(vertex), widened(params)), params), state
 
     return optax.GradientTransformationExtraArgs(init, update)
 

@@ -7,7 +7,7 @@ from mu2_optax._internal.checks import check_mask, check_rate, check_transform
 from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.types import ScalarOrSchedule, Transform
 from mu2_optax._optimizers.double_momentum import Mu2State, double_momentum
-from mu2_optax._optimizers.inner import warn_of_momentum
+from mu2_optax._optimizers.inner_momentum import warn_of_momentum
 from mu2_optax._paper.momenta import (
     DoubleMomentum,
     check_momentum,
@@ -53,7 +53,7 @@ def mu2(
         again from the gradient of the step. It also needs params that nothing else moves: moving
         them by δ (weight decay or scaling after the optimizer, another checkpoint) puts an error of
         :math:`\nabla^2 f\,\delta/(1 - \gamma_t)` into d, which no error bar includes and which
-        fades at the rate β. :func:`checked` detects such moves.
+        fades at the rate β. :func:`checked` detects such moves. The state is a ``LeanMu2State``.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 
     Returns:

@@ -5,14 +5,14 @@ from jax.typing import DTypeLike
 
 from mu2_optax._internal.checks import check_rate
 from mu2_optax._internal.types import ScalarOrSchedule
-from mu2_optax._paper.estimate import estimate_of
+from mu2_optax._paper.estimate import checked_estimate
 from mu2_optax._paper.projections import Projection, projected
-from mu2_optax._paper.weights import Weight
+from mu2_optax._paper.weights import AdaptiveBeta
 
 
 def storm(
     learning_rate: ScalarOrSchedule,
-    beta: ScalarOrSchedule | Weight,
+    beta: ScalarOrSchedule | AdaptiveBeta,
     *,
     projection: Projection | None = None,
     state_dtype: DTypeLike | None = None,
@@ -41,6 +41,6 @@ def storm(
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
     check_rate("learning_rate", learning_rate)
-    estimate = estimate_of("storm", beta, state_dtype)
+    estimate = checked_estimate("storm", beta, state_dtype)
     tx = optax.chain(estimate, optax.sgd(learning_rate))
     return projected(tx, projection or (lambda tree: tree))

@@ -32,7 +32,13 @@ from mu2_optax._internal.types import (
     Tree,
     Updates,
 )
-from mu2_optax._paper.followed import average_on, averaged, followed, moved
+from mu2_optax._paper.followed import (
+    average_on,
+    averaged,
+    followed,
+    from_params_at_first,
+    moved,
+)
 from mu2_optax._paper.projections import Projection, as_projection
 from mu2_optax._paper.weights import as_schedule, weight_at
 
@@ -147,7 +153,7 @@ def anytime(
         check_update(updates, state, params, AnytimeState, like="w" if at_average else "x")
         extra_args["average"] = functools.partial(average_on, params, state)
         if at_average:
-            w = _iterate(params, state)
+            w = from_params_at_first(params, state.w, state.t)
         else:
             x, lead = followed(params, state)
             w = add(x, lead)
@@ -173,12 +179,6 @@ def anytime(
         return move, AnytimeState(t, w, inner_state, x, state.ahead)
 
     return optax.GradientTransformationExtraArgs(init, update)
-
-
-def _iterate(params: Params, state: AnytimeState) -> Any:
-    """The iterate of a state that holds it."""
-    first = lambda w, p: jax.lax.select(state.t == 0, jnp.asarray(p).astype(w.dtype), w)
-    return jax.tree.map(first, state.w, params)
 
 
 def _change(new: Any, old: Any) -> jax.Array:

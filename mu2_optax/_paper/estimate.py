@@ -9,21 +9,18 @@ from jax.typing import DTypeLike
 
 from mu2_optax._gradients.part import GradOnPart
 from mu2_optax._gradients.same_sample import gradient_at
-from mu2_optax._internal.sharding import check_reduced
 from mu2_optax._internal.tree_checks import check_gradient, check_params, check_update
 from mu2_optax._internal.trees import (
-    add,
-    after,
     cast_like,
     copied_like,
-    scaled,
+    per_leaf,
     stored_copy,
     stored_zeros,
+    updated_in_place,
     widened,
 )
 from mu2_optax._internal.types import Batch, GradFn, Memory, Params, ScalarOrSchedule, Tree, Updates
-from mu2_optax._paper.measured import total_error
-from mu2_optax._paper.weights import Seen, Weight, as_weight, check_weight
+from mu2_optax._paper.weights import AdaptiveBeta, StepGradients, as_adaptive, check_beta
 
 
 class CorrectedMomentumState(NamedTuple):
@@ -41,14 +38,9 @@ class CorrectedMomentumState(NamedTuple):
     d: Tree
     beta_memory: Memory = None
 
-    @property
-    def error(self) -> jax.Array:
-        """The estimated squared error of d, where β has an error bar."""
-        return total_error(self.beta_memory)
-
 
 def corrected_momentum(
-    beta: ScalarOrSchedule | Weight, *, state_dtype: DTypeLike | None = None
+    beta: ScalarOrSchedule | AdaptiveBeta, *, state_dtype: DTypeLike | None = None
 ) -> optax.GradientTransformationExtraArgs:
     r"""Turns gradients into STORM's estimate, whose error shrinks as the steps do.
 
@@ -59,7 +51,7 @@ def corrected_momentum(
     *same* sample: ``grad_fn(state.x, batch)``, or ``prev_grads`` if that is given.
 
     It costs two gradients a step, or little more than one if the previous gradient is taken on a
-    part of the batch: see :func:`grad_in_parts`.
+    part of the batch: see the ``part`` of :func:`value_and_grad`.
 
     Whatever changes a gradient (clipping, weight decay) must come after this transform or be a part
     of ``grad_fn``; before it, the previous gradient would not get the same change, and the
@@ -93,18 +85,40 @@ def corrected_momentum(
       Cutkosky and Orabona, `Momentum-Based Variance Reduction in Non-Convex SGD
       <https://arxiv.org/abs/1905.10018>`_, NeurIPS 2019
     """
-    return estimate_of("corrected_momentum", beta, state_dtype)
+    return checked_estimate("corrected_momentum", beta, state_dtype)
 
 
-def estimate_of(
-    optimizer: str, beta: ScalarOrSchedule | Weight, state_dtype: DTypeLike | None = None
+def checked_estimate(
+    optimizer: str, beta: ScalarOrSchedule | AdaptiveBeta, state_dtype: DTypeLike | None
 ) -> optax.GradientTransformationExtraArgs:
-    """:func:`corrected_momentum` inside an optimizer; errors name ``optimizer``."""
-    check_weight("beta", beta)
-    beta = as_weight(beta)
+    """:func:`corrected_momentum` under the name of an ``optimizer``, for errors."""
+    estimate = estimate_of(optimizer, beta, state_dtype)
 
     def init(params: Params) -> CorrectedMomentumState:
         check_params(params)
+        return estimate.init(params)
+
+    def update(
+        updates: Updates, state: CorrectedMomentumState, params: Params = None, **extra_args: Any
+    ) -> tuple[Updates, CorrectedMomentumState]:
+        check_update(updates, state, params, CorrectedMomentumState, like="x")
+        d, state = estimate.update(updates, state, params, **extra_args)
+        return cast_like(d, params), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def estimate_of(
+    optimizer: str, beta: ScalarOrSchedule | AdaptiveBeta, state_dtype: DTypeLike | None
+) -> optax.GradientTransformationExtraArgs:
+    """:func:`checked_estimate` inside an ``optimizer`` that has checked params and gradients.
+
+    Its updates, d, are not rounded to the dtypes of params.
+    """
+    check_beta("beta", beta)
+    beta = as_adaptive(beta)
+
+    def init(params: Params) -> CorrectedMomentumState:
         return CorrectedMomentumState(
             t=jnp.zeros([], jnp.int32),
             x=stored_copy(params, state_dtype, exact=True),
@@ -123,43 +137,37 @@ def estimate_of(
         **extra_args: Any,
     ) -> tuple[Updates, CorrectedMomentumState]:
         del extra_args
-        check_update(updates, state, params, CorrectedMomentumState, like="x")
         if prev_grads is None:
-            seen, prev_grads = gradients_seen(updates, state, params, grad_fn, batch)
-            check_reduced(updates, prev_grads)
+            again = GradOnPart.of(grad_fn)
+            there = gradient_at(state.x, params, updates, again.on_part, batch, optimizer)
+            g, g_prev, share = again.change(updates, there)
+            prev_grads = again.whole(there)
         else:
             check_gradient("prev_grads", prev_grads, params)
-            seen = Seen(updates, prev_grads, state.d)
-        forgotten, memory = beta.step(state.beta_memory, state.t, seen)
-        d = add(widened(updates), carried_correction(state.t, forgotten, state.d, prev_grads))
-        never = state.t < 0
-        x = after(d, copied_like(params, state.x), never)  # d needs the last x
-        return cast_like(after(x, d, never), params), CorrectedMomentumState(
+            g, g_prev, share = updates, prev_grads, 1.0
+        seen = StepGradients(g, g_prev, state.d, share)
+        beta_t, memory = beta.step(state.beta_memory, state.t, seen)
+        d = corrected(state.t, beta_t, updates, state.d, prev_grads)
+        move, x = updated_in_place(d, copied_like(params, state.x), state.t)
+        return move, CorrectedMomentumState(
             t=optax.safe_increment(state.t),
             x=x,
             d=cast_like(d, state.d),
             beta_memory=memory,
         )
 
-    def gradients_seen(
-        updates: Updates, state: CorrectedMomentumState, params: Params, grad_fn: Any, batch: Batch
-    ) -> tuple[Seen, Any]:
-        """What β sees, and the gradient of the whole batch at the previous point."""
-        if not isinstance(grad_fn, GradOnPart) or grad_fn.share is None:
-            before = gradient_at(state.x, params, grad_fn, batch, optimizer)
-            return Seen(updates, before, state.d), before
-        before = gradient_at(state.x, params, grad_fn.on_part, batch, optimizer)
-        seen = Seen(grad_fn.here_like(before), before, state.d, grad_fn.share)
-        return seen, grad_fn.of_whole(before)
-
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def carried_correction(t: jax.Array, beta: jax.Array, d: Any, prev_grads: Updates) -> Any:
-    r"""What is carried over to a new estimate: :math:`(1 - \beta_t)(d_{t-1} - \tilde g_{t-1})`.
+def corrected(t: jax.Array, beta: jax.Array, g: Updates, d: Tree, g_prev: Updates) -> Any:
+    r"""The new estimate: :math:`d_t = g_t + (1 - \beta_t)\,(d_{t-1} - \tilde g_{t-1})`.
 
-    Nothing in the first step, where there is no estimate yet.
+    In the first step, at count 0, it is :math:`g_t`. It is at least in float32.
     """
-    keep = jnp.where(t == 0, 0, 1 - beta)
-    difference = optax.tree.sub(widened(d), widened(prev_grads))
-    return scaled(keep, difference)
+
+    def of_leaf(g: Any, d: Any, g_prev: Any, beta: Any) -> Any:
+        return g + (1 - beta) * (d - g_prev)
+
+    g = widened(g)
+    betas = per_leaf(jnp.where(t == 0, 1, beta), g)
+    return jax.tree.map(of_leaf, g, widened(d), widened(g_prev), betas)

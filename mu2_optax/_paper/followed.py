@@ -11,6 +11,12 @@ from mu2_optax._internal.trees import leaves_like, refined, rounded, widened
 from mu2_optax._internal.types import Params, Tree
 
 
+def from_params_at_first(params: Params, stored: Tree, t: jax.Array) -> Any:
+    """A stored iterate, or the params before the first step, which may have been loaded since."""
+    first = lambda p, w: jax.lax.select(t == 0, jnp.asarray(p).astype(w.dtype), w)
+    return jax.tree.map(first, params, stored)
+
+
 def average_on(params: Params, state: Any, sample: Callable[[Tree], jax.Array]) -> jax.Array:
     """A sample of the average x.
 

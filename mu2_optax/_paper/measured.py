@@ -15,7 +15,7 @@ import optax
 from mu2_optax._internal.checks import check_unit_interval
 from mu2_optax._internal.trees import gathered, widened
 from mu2_optax._internal.types import Memory, Params, ScalarOrSchedule, Tree
-from mu2_optax._paper.weights import Seen, Weight, as_schedule, weight_at
+from mu2_optax._paper.weights import AdaptiveBeta, StepGradients, as_schedule, weight_at
 
 _RECENT = 10  # steps over which the size of the innovations is averaged, to detect a jump
 _LONG = 100  # steps over which the noise of one batch is averaged
@@ -59,7 +59,7 @@ class _Measured:
         return ErrorMemory(jnp.zeros((3, len(jax.tree.leaves(params))), float))
 
     def step(
-        self, memory: ErrorMemory | None, count: jax.Array, seen: Seen
+        self, memory: ErrorMemory | None, count: jax.Array, seen: StepGradients
     ) -> tuple[jax.Array, ErrorMemory]:
         if memory is None:
             raise ValueError(
@@ -123,7 +123,7 @@ def _started(roots: jax.Array, size: jax.Array) -> jax.Array:
     return jnp.stack([jnp.where(innovation > 0, innovation, size), noise, noise])
 
 
-def measured_beta() -> Weight:
+def measured_beta() -> AdaptiveBeta:
     r"""β chosen in every step, for every tensor, as the gain that makes the error of d smallest.
 
     .. math::
@@ -160,7 +160,7 @@ def measured_beta() -> Weight:
     return _Measured()
 
 
-def with_error_bar(beta: ScalarOrSchedule) -> Weight:
+def with_error_bar(beta: ScalarOrSchedule) -> AdaptiveBeta:
     r"""A β of your own, with the error bar of :func:`measured_beta`.
 
     .. math:: P_t = (1 - \beta_t)^2\,P'_t + \beta_t^2\,R_t
@@ -180,11 +180,6 @@ def with_error_bar(beta: ScalarOrSchedule) -> Weight:
     """
     check_unit_interval("beta", beta)
     return _Measured(as_schedule(beta))
-
-
-def total_error(memory: Memory) -> jax.Array:
-    """The squared error that a β remembers, summed over all tensors."""
-    return jnp.sum(measured(memory).error)
 
 
 def measured(memory: Memory) -> ErrorMemory:

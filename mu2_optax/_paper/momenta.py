@@ -21,9 +21,9 @@ from mu2_optax._internal.checks import (
 )
 from mu2_optax._internal.types import Scalar, ScalarOrSchedule, Schedule
 from mu2_optax._paper.weights import (
-    Weight,
+    AdaptiveBeta,
     as_schedule,
-    check_weight,
+    check_beta,
     inverse_time,
     time,
     weight_at,
@@ -67,21 +67,21 @@ class DoubleMomentum:
     def __init__(
         self,
         alpha: ScalarOrSchedule,
-        beta: ScalarOrSchedule | Weight,
+        beta: ScalarOrSchedule | AdaptiveBeta,
         gamma: ScalarOrSchedule,
     ) -> None:
         """Checks the numbers and turns them into schedules."""
         check_rate("alpha", alpha)
-        check_weight("beta", beta)
+        check_beta("beta", beta)
         check_unit_interval("gamma", gamma)
-        kept = beta if isinstance(beta, Weight) else as_schedule(beta)
+        kept = beta if isinstance(beta, AdaptiveBeta) else as_schedule(beta)
         object.__setattr__(self, "alpha", as_schedule(alpha))
         object.__setattr__(self, "beta", kept)
         object.__setattr__(self, "gamma", as_schedule(gamma))
 
 
 def linear_momentum(
-    offset: Scalar = 0, *, beta: ScalarOrSchedule | Weight | None = None
+    offset: Scalar = 0, *, beta: ScalarOrSchedule | AdaptiveBeta | None = None
 ) -> DoubleMomentum:
     r"""Weights that grow with time, :math:`\alpha_t = t + o`: the paper's choice for convex losses.
 
@@ -127,7 +127,7 @@ def linear_momentum(
 
 
 def polynomial_momentum(
-    power: Scalar, *, beta: ScalarOrSchedule | Weight | None = None
+    power: Scalar, *, beta: ScalarOrSchedule | AdaptiveBeta | None = None
 ) -> DoubleMomentum:
     r"""Weights that grow like :math:`t^p`, as a rising factorial: their sum has a closed form.
 
@@ -185,7 +185,7 @@ def _rising_factorial(t: jax.Array, p: Scalar) -> jax.Array:
 
 
 def fixed_momentum(
-    *, beta: ScalarOrSchedule | Weight = 0.9, gamma: ScalarOrSchedule = 0.1
+    *, beta: ScalarOrSchedule | AdaptiveBeta = 0.9, gamma: ScalarOrSchedule = 0.1
 ) -> DoubleMomentum:
     r"""Constant momenta: the paper's choice for deep networks.
 

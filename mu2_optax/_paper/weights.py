@@ -1,7 +1,8 @@
 r"""Weights that change with time: α, β and γ.
 
-A weight is a number or a schedule (a function of the step count). β may also be a :class:`Weight`:
-an object with a memory of what it has measured so far, which the state of a transform holds.
+A weight is a number or a schedule (a function of the step count). β may also be an
+:class:`AdaptiveBeta`: an object with a memory of what it has measured so far, which the state of a
+transform holds.
 
 Time is converted here and nowhere else: Optax counts start at 0 and the paper's t at 1, so a
 schedule called with ``count`` gives the weight of step t = count + 1.
@@ -18,7 +19,7 @@ from mu2_optax._internal.checks import check_single, check_unit_interval
 from mu2_optax._internal.types import Memory, Params, Scalar, ScalarOrSchedule, Schedule, Tree
 
 
-class Seen(NamedTuple):
+class StepGradients(NamedTuple):
     """What a step of corrected momentum has computed when it asks for its β.
 
     Attributes:
@@ -35,13 +36,13 @@ class Seen(NamedTuple):
 
 
 @runtime_checkable
-class Weight(Protocol):
+class AdaptiveBeta(Protocol):
     """A β with a memory, to implement for one of your own."""
 
     def first(self, params: Tree) -> Any:
         """The memory at count 0; None if there is nothing to remember."""
 
-    def step(self, memory: Memory, count: jax.Array, seen: Seen) -> tuple[jax.Array, Any]:
+    def step(self, memory: Memory, count: jax.Array, seen: StepGradients) -> tuple[jax.Array, Any]:
         """β at ``count``, and the memory for the next count.
 
         β is a scalar, or a vector with a number for each tensor; ``seen`` is what the step has
@@ -58,19 +59,19 @@ class _Scheduled:
     def first(self, params: Params) -> None:
         del params
 
-    def step(self, memory: None, count: jax.Array, seen: Seen) -> tuple[jax.Array, None]:
+    def step(self, memory: None, count: jax.Array, seen: StepGradients) -> tuple[jax.Array, None]:
         del memory, seen
         return weight_at(self.schedule, count), None
 
 
-def as_weight(value: ScalarOrSchedule | Weight) -> Weight:
+def as_adaptive(value: ScalarOrSchedule | AdaptiveBeta) -> AdaptiveBeta:
     """A β that is a number or a schedule as one with a memory, which is None."""
-    return value if isinstance(value, Weight) else _Scheduled(as_schedule(value))
+    return value if isinstance(value, AdaptiveBeta) else _Scheduled(as_schedule(value))
 
 
-def check_weight(name: str, value: ScalarOrSchedule | Weight) -> None:
+def check_beta(name: str, value: ScalarOrSchedule | AdaptiveBeta) -> None:
     """Requires a β; a concrete number must lie in [0, 1]."""
-    if not isinstance(value, Weight):
+    if not isinstance(value, AdaptiveBeta):
         check_unit_interval(name, value)
 
 

@@ -12,7 +12,6 @@ from mu2_optax._internal.newton_schulz import newton_schulz
 from mu2_optax._internal.sharding import left_to_partitioner
 from mu2_optax._internal.tree_checks import check_state
 from mu2_optax._internal.trees import (
-    after,
     gathered,
     inverse_or_zero,
     leaves_like,
@@ -155,7 +154,7 @@ def unit_directions(
         alone = [(g, r) for g, r, _, mark in each if not mark]
         square = _sampled_square(alone, weight)
         # XLA on a CPU then knows that r is read by the sample before it is overwritten.
-        weight = after(square, weight, t < 0)
+        weight = jax.lax.select(t < 0, square, weight)
         found = [
             _orthogonal(g, r, m, weight.astype(r.dtype))
             if mark

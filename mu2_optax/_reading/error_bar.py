@@ -1,4 +1,4 @@
-"""What a measured error tells: the error bar of d, and how large a batch would pay off."""
+"""What is known of the estimate d: its norm, and its error where β measures it."""
 
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from mu2_optax._internal.trees import inverse_or_zero, norm
 from mu2_optax._internal.types import OptState, Tree
 from mu2_optax._optimizers.extra_sgd import Mu2ExtraState
+from mu2_optax._optimizers.lean import LeanMu2State
 from mu2_optax._paper.estimate import CorrectedMomentumState
 from mu2_optax._paper.measured import measured
 from mu2_optax._reading.find import find
@@ -21,12 +22,20 @@ class ErrorBar(NamedTuple):
       noise: The estimated noise of one batch, σ².
       errors: The error of each tensor, a tree like d with a number for each leaf.
       noises: The noise of each tensor, likewise.
+      noise_scale: The gradient noise scale :math:`\sigma^2/\|\nabla f(x)\|^2 \approx
+        R/(\|d\|^2 - P)`: about how many times larger a batch would still pay off. Far below that,
+        doubling the batch nearly halves the number of steps; far above it, it saves hardly any. It
+        is infinite where the gradient is no larger than its error.
+      norm_bound: :math:`\|d\| + \sqrt P`, which :math:`\|\nabla f(x)\|` hardly exceeds: to stop
+        only when the gradient itself is small, and not when d is small by chance.
     """
 
     error: jax.Array
     noise: jax.Array
     errors: Tree
     noises: Tree
+    noise_scale: jax.Array
+    norm_bound: jax.Array
 
 
 def error_bar(state: OptState) -> ErrorBar:
@@ -44,7 +53,8 @@ def error_bar(state: OptState) -> ErrorBar:
 
     Returns:
       An :class:`ErrorBar`. Where its ``error`` is above its ``noise``, a plain gradient would be
-      the better estimate. All are 0 before the second step, the first that measures them.
+      the better estimate. Before the second step, the first that measures them, all errors are 0,
+      ``noise_scale`` is infinite and ``norm_bound`` the largest finite number.
 
     Examples:
       >>> import jax, jax.numpy as jnp, optax, mu2_optax
@@ -62,59 +72,74 @@ def error_bar(state: OptState) -> ErrorBar:
       >>> bar = mu2_optax.error_bar(state)
       >>> bool(80 < bar.noise < 120), bool(bar.error < bar.noise / 50)
       (True, True)
-    """
-    holder = find_estimate(state)
-    memory = measured(holder.beta_memory)
-    structure = jax.tree.structure(holder.d)
-    errors, noises = (
-        jax.tree.unflatten(structure, list(values)) for values in (memory.error, memory.noise)
-    )
-    return ErrorBar(jnp.sum(memory.error), jnp.sum(memory.noise), errors, noises)
-
-
-def noise_scale(state: OptState) -> jax.Array:
-    r"""The gradient noise scale, in units of the present batch.
-
-    .. math:: \frac{\sigma^2}{\|\nabla f(x)\|^2} \approx \frac{R}{\|d\|^2 - P}
-
-    About how many times larger a batch would still pay off: far below that, doubling the batch
-    nearly halves the number of steps; far above it, it saves hardly any. It is infinite where the
-    gradient is no larger than its error, and before the second step, when nothing has been measured
-    yet.
-
-    Args:
-      state: The state of an optimizer whose β measures its error; see :func:`error_bar`.
-
-    Returns:
-      A scalar.
-
-    Examples:
-      >>> import jax.numpy as jnp, mu2_optax
-      >>> tx = mu2_optax.storm(0.1, mu2_optax.measured_beta())
-      >>> params = jnp.zeros(2)
-      >>> state = tx.init(params)
-      >>> for grads in jnp.array([[3.0, 1.0], [3.0, -1.0]]):
-      ...     _, state = tx.update(grads, state, params, prev_grads=grads)
-      >>> round(float(mu2_optax.noise_scale(state)), 2)  # 2 / (9 - 1)
-      0.25
 
     References:
       McCandlish et al., `An Empirical Model of Large-Batch Training
-      <https://arxiv.org/abs/1812.06162>`_, 2018
+      <https://arxiv.org/abs/1812.06162>`_, 2018, for the noise scale
     """
     holder = find_estimate(state)
-    _, noises, errors = measured(holder.beta_memory).roots
-    sizes = jnp.stack([norm(holder.d).astype(float), norm(noises), norm(errors)])
-    d, noise, error = (sizes * inverse_or_zero(jnp.max(sizes))) ** 2  # in units without overflow
-    drowned = (d <= error) & (noise > 0)
-    return jnp.where(drowned | (holder.t < 2), jnp.inf, noise * inverse_or_zero(d - error))
+    memory = measured(holder.beta_memory)
+    structure, known = jax.tree.structure(holder.d), holder.t >= 2
+    errors, noises = (
+        jax.tree.unflatten(structure, list(values)) for values in (memory.error, memory.noise)
+    )
+    size, noise, error = norm(holder.d).astype(float), *map(norm, memory.roots[1:])
+    return ErrorBar(
+        error=jnp.sum(memory.error),
+        noise=jnp.sum(memory.noise),
+        errors=errors,
+        noises=noises,
+        noise_scale=jnp.where(known, _noise_scale(size, noise, error), jnp.inf),
+        norm_bound=_if_known(known, size + error),
+    )
 
 
-def find_estimate(state: OptState) -> CorrectedMomentumState | Mu2ExtraState:
+def estimate_norm(state: OptState) -> jax.Array:
+    r"""The norm of the gradient estimate d that an optimizer's state holds.
+
+    .. math:: \|d_t\| = \Big(\sum_i d_{t,i}^2\Big)^{1/2}
+
+    The state may be that of any chain or wrapper around one corrected momentum.
+
+    Args:
+      state: The state of an optimizer.
+
+    Returns:
+      A scalar, at least in float32. It is the largest finite number as long as there is no
+      estimate: before the first step, in the calls before the first step of
+      :func:`mu2_optax.accumulate_gradients`, and while every step has been rejected.
+
+    Examples:
+      >>> import jax.numpy as jnp, optax, mu2_optax
+      >>> from mu2_optax import stopping
+      >>> tx = optax.chain(mu2_optax.mu2_sgd(0.1), optax.clip(1.0))
+      >>> params, grads = jnp.zeros(2), jnp.array([3.0, 4.0])
+      >>> _, state = tx.update(grads, tx.init(params), params, prev_grads=grads)
+      >>> float(stopping.estimate_norm(state))
+      5.0
+    """
+    holder = find_estimate(state)
+    return _if_known(holder.t >= 1, norm(holder.d))
+
+
+def find_estimate(state: OptState) -> CorrectedMomentumState | LeanMu2State | Mu2ExtraState:
     """The only part of an optimizer's state that holds an estimate d."""
     return find(
         state,
-        (CorrectedMomentumState, Mu2ExtraState),
+        (CorrectedMomentumState, LeanMu2State, Mu2ExtraState),
         "estimate d of the gradient",
         "use one optimizer with corrected momentum: mu2_sgd, mu2_extra_sgd, storm, ...",
     )
+
+
+def _noise_scale(size: jax.Array, noise: jax.Array, error: jax.Array) -> jax.Array:
+    """R/(‖d‖² - P), from the three roots."""
+    sizes = jnp.stack([size, noise, error])
+    d, noise, error = (sizes * inverse_or_zero(jnp.max(sizes))) ** 2  # in units without overflow
+    drowned = (d <= error) & (noise > 0)
+    return jnp.where(drowned, jnp.inf, noise * inverse_or_zero(d - error))
+
+
+def _if_known(known: jax.Array, norm: jax.Array) -> jax.Array:
+    """The norm, or the largest finite number, so that an unknown norm stops no run."""
+    return jnp.where(known, norm, jnp.finfo(norm.dtype).max)

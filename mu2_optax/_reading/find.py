@@ -51,7 +51,7 @@ def _plain(tree: Tree) -> Any:
     return tree if nnx is None else nnx.as_pure(tree)
 
 
-def eval_params(state: OptState, params: Tree = None) -> Tree:
+def eval_params(state: OptState, params: Tree = None, default: Tree = None) -> Tree:
     r"""The average of the iterates: what to evaluate, save and export.
 
     It is x in :func:`anytime`, which :func:`mu2_auto` keeps in its state. Where the params are the
@@ -63,6 +63,8 @@ def eval_params(state: OptState, params: Tree = None) -> Tree:
         wrappers; or a whole Flax ``TrainState`` or ``nnx.Optimizer``.
       params: The params that go with it. Without them, the average is in the dtypes of the state,
         and has no leaves that the optimizer does not move.
+      default: What to return if nothing in ``state`` averages, as with ``optax.adam``: pass
+        ``params`` in code that works with any optimizer. Without it, such a state is an error.
 
     Returns:
       A tree like params, in their dtypes. Leaves that the optimizer does not move (masked, or in
@@ -83,13 +85,16 @@ def eval_params(state: OptState, params: Tree = None) -> Tree:
       >>> bool(jnp.linalg.norm(average) < 0.3)
       True
     """
+    kinds = (AnytimeState, Mu2ExtraState)
+    if default is not None and not find_all(state, kinds):
+        return default
     held = find(
         state,
-        (AnytimeState, Mu2ExtraState),
+        kinds,
         "average of the params",
         "pass the state of `mu2_auto` or of another optimizer that averages. Where there are "
         "several, pass each part of the state with its own params; where there is none, evaluate "
-        "at the params.",
+        "at the params, or pass `default=params`.",
     )
     _check_the_params_are_its_own(state)
     if isinstance(held, Mu2ExtraState) or held.ahead is None:

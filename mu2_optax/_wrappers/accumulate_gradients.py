@@ -12,6 +12,7 @@ from mu2_optax._internal.tree_checks import check_gradient, check_like, check_pa
 from mu2_optax._internal.trees import add, mean_like, stored_zeros, widened
 from mu2_optax._internal.types import Batch, GradFn, OptState, Params, Transform, Tree, Updates
 from mu2_optax._optimizers.extra_sgd import Mu2ExtraState
+from mu2_optax._optimizers.lean import LeanMu2State
 from mu2_optax._paper.estimate import CorrectedMomentumState
 from mu2_optax._reading.find import find_all
 
@@ -44,7 +45,10 @@ def accumulate_gradients(
     Each call takes the gradient at params on its own microbatch, and evaluates that microbatch once
     more at the previous point. The first k − 1 updates are zero; the last is the step of ``inner``
     on the two means. If the k microbatches are equally large, that is the step on all of them as
-    one batch. :func:`accumulate` compares the ways to add up microbatches.
+    one batch. If all microbatches are there in one call,
+    ``value_and_grad(loss_fn, accumulate=True)`` needs less memory. ``optax.MultiSteps`` around an
+    optimizer that evaluates ``grad_fn`` again is silently wrong: it would evaluate it on the last
+    microbatch alone. Around :func:`mu2_auto` it is correct.
 
     Args:
       inner: An optimizer with at most one :func:`corrected_momentum` in it, such as
@@ -109,7 +113,7 @@ def accumulate_gradients(
         if corrected is not None:
             if prev_grads is None:
                 prev_grads = gradient_at(
-                    corrected.x, params, grad_fn, batch, "accumulate_gradients"
+                    corrected.x, params, updates, grad_fn, batch, "accumulate_gradients"
                 )
             else:
                 check_gradient("prev_grads", prev_grads, params)
@@ -139,21 +143,21 @@ def accumulate_gradients(
 
 def _corrected(state: OptState) -> CorrectedMomentumState | None:
     """The only corrected momentum in a state, if there is one."""
-    found = find_all(state, (CorrectedMomentumState, Mu2ExtraState))
+    found = find_all(state, (CorrectedMomentumState, LeanMu2State, Mu2ExtraState))
     match found:
         case []:
             return None
-        case [CorrectedMomentumState(x=None)]:
+        case [LeanMu2State()]:
             raise ValueError(
                 "`inner` must store its last point, got an optimizer with `lean=True`; leave that "
-                "out, or use `accumulate`, with all microbatches in one call."
+                "out, or use `value_and_grad(..., accumulate=True)`."
             )
         case [CorrectedMomentumState() as one]:
             return one
     raise ValueError(
         "`inner` must hold at most one corrected momentum and no mu2_extra_sgd, got a state with "
-        f"{', '.join(type(node).__name__ for node in found)}; use `accumulate`, with all "
-        "microbatches in one call."
+        f"{', '.join(type(node).__name__ for node in found)}; use "
+        "`value_and_grad(..., accumulate=True)`, with all microbatches in one call."
     )
 
 
@@ -161,6 +165,6 @@ def _no_gradient(params: Params, batch: Batch) -> Any:
     """The gradient that ``inner`` must not ask for: the batches of the earlier calls are gone."""
     raise ValueError(
         "`inner` must need no gradient besides those of corrected momentum, got an optimizer that "
-        "takes one more; use `accumulate`, with all microbatches in one call (and put `checked` "
-        "around `accumulate_gradients`)."
+        "takes one more; use `value_and_grad(..., accumulate=True)`, with all microbatches in one "
+        "call (and put `checked` around `accumulate_gradients`)."
     )

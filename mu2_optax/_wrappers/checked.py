@@ -15,7 +15,7 @@ from mu2_optax._internal.checks import check_callable, check_positive, check_tra
 from mu2_optax._internal.tree_checks import check_update
 from mu2_optax._internal.trees import copied_like, norm, widened
 from mu2_optax._internal.types import Batch, GradFn, OptState, Params, Transform, Tree, Updates
-from mu2_optax._optimizers.double_momentum import Mu2State
+from mu2_optax._optimizers.lean import LeanMu2State
 from mu2_optax._reading.find import find_all
 
 _CHANGED = (
@@ -109,7 +109,7 @@ def checked(
         **extra_args: Any,
     ) -> tuple[Updates, CheckedState]:
         check_update(updates, state, params, CheckedState)
-        again = gradient_at(params, params, grad_fn, batch, "checked")
+        again = gradient_at(params, params, updates, grad_fn, batch, "checked")
         _check(_CHANGED, updates, again, tolerance, report)
         if state.params is not None:
             _check(_MOVED, params, state.params, tolerance, report)
@@ -126,7 +126,7 @@ def checked(
 
 def _lean(state: OptState) -> bool:
     """Whether some part of a state is lean."""
-    return any(part.gamma is not None for part in find_all(state, Mu2State))
+    return bool(find_all(state, LeanMu2State))
 
 
 def _check(

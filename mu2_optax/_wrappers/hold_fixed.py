@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import optax
 
-from mu2_optax._gradients.part import in_other_params
+from mu2_optax._gradients.part import GradOnPart
 from mu2_optax._internal.checks import check_transform
 from mu2_optax._internal.masks import Mask, marks_of
 from mu2_optax._internal.tree_checks import check_gradient, check_like, check_params
@@ -68,8 +68,8 @@ def hold_fixed(
         frozen = _frozen(freeze_mask, params)
         grad_fn, prev_grads = extra_args.get("grad_fn"), extra_args.get("prev_grads")
         if callable(grad_fn):
-            extra_args["grad_fn"] = in_other_params(
-                grad_fn, lambda u: _whole(u, params, frozen), lambda grads: _rest(grads, frozen)
+            extra_args["grad_fn"] = GradOnPart.of(grad_fn).seen_as(
+                lambda u: _whole(u, params, frozen), lambda grads: _rest(grads, frozen)
             )
         if prev_grads is not None:
             check_gradient("prev_grads", prev_grads, params)

@@ -8,8 +8,6 @@ them to give every tensor a set of its own. All but the spectral ball are in Jag
 Frank-Wolfe <https://proceedings.mlr.press/v28/jaggi13.html>`_, ICML 2013.
 """
 
-from mu2_optax.lmo._oracle import Oracle as Oracle
-from mu2_optax.lmo._oracle import check_oracle as check_oracle
 from mu2_optax.lmo._sets import l1_ball as l1_ball
 from mu2_optax.lmo._sets import l2_ball as l2_ball
 from mu2_optax.lmo._sets import linf_ball as linf_ball

@@ -1,6 +1,7 @@
 r"""The oracles of the usual sets."""
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,6 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from mu2_optax._internal.checks import (
-    check_choice,
     check_iterations,
     check_nonnegative,
     check_single,
@@ -21,12 +21,14 @@ from mu2_optax._internal.trees import (
     cast_like,
     gathered,
     inverse_or_zero,
-    over_size,
+    rescaled,
     scaled,
     widened,
 )
 from mu2_optax._internal.types import Scalar, Tree
-from mu2_optax.lmo._oracle import Oracle
+
+Oracle: TypeAlias = Callable[[Tree], Tree]
+"""A function from a direction to a point of K."""
 
 _NEVER_ABOVE_ONE = (1.5, -0.5, 0.0)  # Newton–Schulz whose singular values grow towards 1
 
@@ -143,8 +145,7 @@ def spectral_ball(
     radius: Scalar,
     center: Tree = None,
     *,
-    how: Literal["svd", "newton_schulz"] = "svd",
-    iterations: int = 30,
+    iterations: int | None = None,
 ) -> Oracle:
     r"""The oracle of a spectral-norm ball for every matrix: its orthogonal factor, as in Muon.
 
@@ -158,12 +159,12 @@ def spectral_ball(
     Args:
       radius: r ≥ 0, the same for every matrix.
       center: C, a tree like the params; the origin if it is not given.
-      how: ``"svd"`` is exact; ``"newton_schulz"`` uses matrix products alone, which suits
+      iterations: None for the exact factor, by a singular value decomposition. With a number such
+        as 30, by so many Newton–Schulz iterations, which are matrix products alone and suit
         accelerators: :math:`X \leftarrow \frac32 X - \frac12 X X^H X`, started at
         :math:`D/\|D\|_F`. Its singular values grow towards 1 and never pass it, so that its points
         stay in the set however few iterations are made; those that start below about
         :math:`1.5^{-\text{iterations}}` of the Frobenius norm do not reach 1.
-      iterations: The number of Newton–Schulz iterations.
 
     Returns:
       A function from tree to tree.
@@ -171,7 +172,7 @@ def spectral_ball(
     Examples:
       >>> import jax.numpy as jnp
       >>> from mu2_optax import lmo
-      >>> lmo.spectral_ball(1.0, how="newton_schulz")(jnp.array([[0.0, 2.0], [-0.5, 0.0]])).round(4)
+      >>> lmo.spectral_ball(1.0, iterations=30)(jnp.array([[0.0, 2.0], [-0.5, 0.0]])).round(4)
       Array([[-0., -1.],
              [ 1., -0.]], dtype=float32)
 
@@ -179,12 +180,12 @@ def spectral_ball(
       Jordan et al., `Muon: An optimizer for hidden layers in neural networks
       <https://kellerjordan.github.io/posts/muon/>`_, 2024
     """
-    check_choice("how", how, ("svd", "newton_schulz"))
-    check_iterations("iterations", iterations)
+    if iterations is not None:
+        check_iterations("iterations", iterations)
 
     def factor(leaf: jax.Array) -> jax.Array:
         matrix = leaf if leaf.ndim >= 2 else leaf.reshape(-1, 1)
-        if how == "svd":
+        if iterations is None:
             return _orthogonal_factor(matrix).reshape(leaf.shape)
         norm = jnp.linalg.norm(matrix, axis=(-2, -1), keepdims=True)
         unit = matrix * inverse_or_zero(norm)
@@ -204,7 +205,7 @@ def _oracle(direction_of: Oracle, radius: Scalar, center: Tree) -> Oracle:
         d = widened(direction)
         if not any(leaf.size for leaf in jax.tree.leaves(d)):
             return direction  # the set has only one point, the tree without numbers
-        size, d = over_size(d)  # no norm below can over- or underflow
+        size, d = rescaled(d)  # no norm below can over- or underflow
         unit = left_to_partitioner(direction_of)(d)
         vertex = scaled(jnp.where(jnp.isfinite(size), -radius, jnp.nan), unit)
         if center is not None:

@@ -16,10 +16,8 @@ from mu2_optax.theory._constants import measure_gradient_variance as measure_gra
 from mu2_optax.theory._constants import measure_sample_smoothness as measure_sample_smoothness
 from mu2_optax.theory._constants import measure_smoothness as measure_smoothness
 from mu2_optax.theory._constants import measure_smoothness_variance as measure_smoothness_variance
-from mu2_optax.theory._dynamic import DynamicRun as DynamicRun
 from mu2_optax.theory._dynamic import dynamic_batches as dynamic_batches
 from mu2_optax.theory._dynamic import run_dynamic as run_dynamic
-from mu2_optax.theory._rates import StableRates as StableRates
 from mu2_optax.theory._rates import batch_size as batch_size
 from mu2_optax.theory._rates import effective_variance as effective_variance
 from mu2_optax.theory._rates import max_learning_rate as max_learning_rate

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from mu2_optax._gradients.microbatches import accumulate
+from mu2_optax._gradients.microbatches import scan_microbatches
 from mu2_optax._internal.checks import check_callable, check_iterations
 from mu2_optax._internal.tree_checks import check_gradient, check_leading_axis, check_params
 from mu2_optax._internal.trees import (
@@ -18,12 +18,11 @@ from mu2_optax._internal.trees import (
     cast_like,
     inner_product,
     inverse_or_zero,
-    over_size,
+    rescaled,
     scaled,
     widened,
 )
 from mu2_optax._internal.types import Batch, GradFn, Params
-from mu2_optax.estimates import hessian_vector_product
 
 
 def measure_smoothness(
@@ -68,7 +67,7 @@ def measure_smoothness(
     check_params(params)
     check_iterations("iterations", iterations)
     x = widened(params)
-    return _power(lambda v: hessian_vector_product(grad_fn, v)(x, batch), x, key, iterations)
+    return _power(lambda v: _hessian_product(grad_fn, v, x, batch), x, key, iterations)
 
 
 def measure_sample_smoothness(
@@ -192,13 +191,12 @@ def measure_smoothness_variance(
     x = widened(params)
 
     def apply(v: Any) -> Any:
-        mean = accumulate(lambda _, sample: hessian_vector_product(grad_fn, v)(x, sample))(
-            x, samples
-        )
+        product = lambda _, sample: (_hessian_product(grad_fn, v, x, sample), None, None)
+        mean, _, _ = scan_microbatches(product, None, samples)
 
         def add_sample(total: Any, sample: Any) -> tuple[Any, None]:
-            away = optax.tree.sub(hessian_vector_product(grad_fn, v)(x, sample), mean)
-            return add(total, hessian_vector_product(grad_fn, away)(x, sample)), None
+            away = optax.tree.sub(_hessian_product(grad_fn, v, x, sample), mean)
+            return add(total, _hessian_product(grad_fn, away, x, sample)), None
 
         total, _ = jax.lax.scan(add_sample, optax.tree.zeros_like(x), samples)
         return jax.tree.map(lambda a: a / (count - 1), total)
@@ -206,11 +204,18 @@ def measure_smoothness_variance(
     return _power(apply, x, key, iterations)
 
 
+def _hessian_product(grad_fn: GradFn, v: Params, x: Params, sample: Batch) -> Any:
+    r""":math:`\nabla^2 f(x; z)\,v`."""
+    grads, product = jax.jvp(lambda x: grad_fn(x, sample), (x,), (cast_like(v, x),))
+    check_gradient("grad_fn(params, batch)", grads, x)
+    return product
+
+
 def _power(apply: Any, x: Any, key: jax.Array, iterations: int) -> jax.Array:
     """The norm of a symmetric operator, by power iteration, which approaches it from below."""
 
     def unit(v: Any) -> tuple[Any, jax.Array]:
-        size, v = over_size(v)
+        size, v = rescaled(v)
         norm = optax.tree.norm(v)
         return scaled(inverse_or_zero(norm), v), size * norm
 

@@ -49,8 +49,7 @@ def dynamic_batches(grad_fn: GradFn, sample: Sample) -> GradFn:
       z_i = \text{sample}(\text{fold\_in}(k, i))
 
     The microbatches are drawn inside the loop, so that memory does not depend on b. A second
-    evaluation draws them again from the same key, so that both see the same samples. ``grad_fn``
-    may itself be :func:`mu2_optax.accumulate` of another function.
+    evaluation draws them again from the same key, so that both see the same samples.
 
     Args:
       grad_fn: A function of (params, microbatch).

@@ -12,7 +12,6 @@ import optax
 from optax import contrib
 
 from mu2_optax import (
-    AnytimeState,
     DoubleMomentum,
     anytime_sgd,
     eval_params,
@@ -199,13 +198,10 @@ def make_optimizer(name: str, learning_rate: Any, setting: Setting = Setting()) 
 
 def evaluated(state: Any, params: Any) -> Any:
     """What to evaluate: the average that an optimizer keeps beside the params, or the params."""
-    kinds = (AnytimeState, contrib.ScheduleFreeState)
-    for node in jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, kinds)):
-        if isinstance(node, AnytimeState):
-            return eval_params(state, params)
-        if isinstance(node, contrib.ScheduleFreeState):
-            return contrib.schedule_free_eval_params(node, params)
-    return params
+    of_optax = lambda node: isinstance(node, contrib.ScheduleFreeState)
+    for node in filter(of_optax, jax.tree.leaves(state, is_leaf=of_optax)):
+        return contrib.schedule_free_eval_params(node, params)
+    return eval_params(state, params, default=params)
 
 
 def python_template(name: str, radius: float | None, steps: int | None) -> str:

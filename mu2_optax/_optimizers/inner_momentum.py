@@ -23,7 +23,7 @@ def warn_of_momentum(inner: optax.GradientTransformation) -> None:
         warnings.warn(
             "`inner` should have no momentum of its own, got an optimizer that has one: the "
             "averaging of `mu2` takes its place, and the two together may miss the minimum. "
-            "Use `mu2_adam` or `mu2_adamw`, `optax.adam(learning_rate, b1=0.0)` or `optax.sgd` "
+            "Use `mu2_adam`, `optax.adam(learning_rate, b1=0.0)` or `optax.sgd` "
             "without `momentum`; or use γ = 1 and filter this warning.",
             stacklevel=3,
         )
