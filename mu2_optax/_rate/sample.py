@@ -41,10 +41,10 @@ class Sample:
         held = _held(sizes)
         self._chosen = np.flatnonzero(held)
         self._blocks = [_blocks(shapes[i]) for i in self._chosen]
-        taken = np.array([_count(shapes[i]) for i in self._chosen], dtype=float)
-        self._longest = int(max(taken, default=0))
-        self._share = held[self._chosen] / taken
-        self.whole = bool(taken.sum() == sizes.sum())
+        self._taken = np.array([_count(shapes[i]) for i in self._chosen], dtype=int)
+        self._shape = (len(self._taken), max(self._taken, default=0))
+        self._share = held[self._chosen] / self._taken
+        self.whole = bool(self._taken.sum() == sizes.sum())
 
     def __call__(self, tree: Tree) -> jax.Array:
         """The sample of each tensor as a row, filled up with zeros; at least in float32."""
@@ -57,13 +57,15 @@ class Sample:
         rows = []
         for leaf, blocks in zip(chosen, self._blocks, strict=True):
             row = _replicated(leaf, blocks).astype(widest)
-            rows.append(jnp.pad(row, (0, self._longest - row.size)))
+            rows.append(jnp.pad(row, (0, self._shape[1] - row.size)))
         return jnp.stack(rows)
 
     def shares(self, dtype: DTypeLike) -> jax.Array:
         """For each number of a sample, the share of all numbers of the tree that it stands for."""
-        of_tensors = jnp.asarray(self._share, dtype)
-        return jax.lax.broadcast_in_dim(of_tensors, (len(self._share), self._longest), (0,))
+        taken, share = jnp.asarray(self._taken, jnp.int32), jnp.asarray(self._share, dtype)
+        taken = jax.lax.broadcast_in_dim(taken, self._shape, (0,))
+        share = jax.lax.broadcast_in_dim(share, self._shape, (0,))
+        return jnp.where(jax.lax.broadcasted_iota(jnp.int32, self._shape, 1) < taken, share, 0)
 
     def mean(self, numbers: jax.Array) -> jax.Array:
         """The mean over the whole tree, from what has been computed of each number of a sample."""
