@@ -72,6 +72,11 @@ def train(tx, start=START, data=None, grad_fn=None, every=None):
     return params, state
 
 
+def iterate(params, state, ahead=0.3):
+    """w, which follows from x and the params."""
+    return jax.tree.map(lambda y, x: x + (y - x) / ahead, params, state.x)
+
+
 AUTO = mu2_optax.mu2_auto()
 
 

@@ -57,7 +57,11 @@ CASES = {
         lambda learning_rate: m.mu2_auto(weight_decay=1e-6, projection=BALL), near=0.1
     ),
     "mu2_auto spectral": Case(lambda learning_rate: m.mu2_auto(spectral=True)),
-    "distance_rate": Case(lambda learning_rate: m.distance_rate(m.unit_directions())),
+    "distance_rate": Case(
+        lambda learning_rate: m.anytime(
+            m.distance_rate(m.unit_directions()), m.polynomial_momentum(2.0).gamma
+        )
+    ),
     "mu2_sgd lean": Case(functools.partial(m.mu2_sgd, lean=True)),
     "mu2_adam lean": Case(functools.partial(m.mu2_adam, lean=True), 5e-3, 5e-4),
     "storm": Case(lambda learning_rate: m.storm(learning_rate, 0.1)),

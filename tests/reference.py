@@ -246,7 +246,8 @@ def unit_together():
 def unit_spectral():
     """√max(a, b) ‖m‖/s times U f(Σ) Wᵀ, with f = p ∘ p ∘ p of Muon's polynomial p.
 
-    Here U Σ Wᵀ is m, the gradient with a momentum of 0.7. The mean of f(Σ)² is ``unit.rank``.
+    Here U Σ Wᵀ is m, the gradient with a momentum of 0.7, which makes noise walk 1.7/0.3 times as
+    far, in squares; and the mean of f(Σ)², the rank, counts as at least 0.1: ``unit.factor``.
     """
     scaled = unit_by_coordinate()
     m = 0.0
@@ -259,28 +260,29 @@ def unit_spectral():
         sizes = sizes / norm
         for _ in range(3):
             sizes = 3.4445 * sizes - 4.7750 * sizes**3 + 2.0315 * sizes**5
-        unit.rank = np.mean(sizes**2)
+        unit.factor = max(0.1 / np.mean(sizes**2), 1) * 1.7 / 0.3
         return max(g.shape) ** 0.5 * scaled(t, np.array(norm)) * (u * sizes) @ wt
 
     return unit
 
 
-def mu2_auto(grad, x1, zs, proj, size, factor=1.0, decay=0.0, unit=None, momentum=0.0):
+def mu2_auto(grad, x1, zs, proj, size, factor=1.0, decay=0.0, unit=None):
     """The optimizer with nothing to choose, for params of a given size.
 
-    ``momentum`` is that of the directions ``unit``; a rank of less than 0.1 counts as 0.1.
-    Returns the averages x_{t+1}, the points y_{t+1} where gradients are taken, and the rates η_t.
+    It keeps x and y, and w follows from them. ``unit`` makes directions; their squares count
+    ``unit.factor`` times. Returns the averages x_{t+1}, the points y_{t+1} where gradients are
+    taken, and the rates η_t.
     """
     unit = unit or unit_by_coordinate()
-    x, w, y = x1.copy(), x1.copy(), x1.copy()
-    rho, G = min(factor * 0.1, 0.2) * size, 0.0
+    x, y = x1.copy(), x1.copy()
+    rho, G = min(factor * 0.1, 0.2), 0.0  # in units of the size
     xs, ys, etas = [], [], []
     for t in range(1, len(zs) + 1):
+        w = x + (y - x) / 0.3
         u = unit(t, grad(y, zs[t - 1]))
-        rho = max(rho, np.sqrt(np.mean((x - x1) ** 2)))
-        counted = np.mean(u**2) * max(0.1 / getattr(unit, "rank", 1), 1)
-        G += rho**2 * counted * (1 + momentum) / (1 - momentum)
-        eta = np.sqrt(7) / 3 * rho**2 / np.sqrt(G)
+        rho = max(rho, np.sqrt(np.mean((x - x1) ** 2)) / size)
+        G += rho**2 * np.mean(u**2) * getattr(unit, "factor", 1)
+        eta = np.sqrt(7) / 3 * size * rho**2 / np.sqrt(G)
         w = proj(w - eta * (u + decay * w) / (1 + eta * decay))
         x = (t * x + 3 * w) / (t + 3)  # the mean of w_1, ..., w_{t+1} with weights s(s+1)/2
         y = x + 0.3 * (w - x)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from auto_problem import iterate
 from optax import projections
 from problems import compiled, grad_fn, join, loss, run, samples, split, x64
 
@@ -176,7 +177,7 @@ def test_zero_gradients_move_nothing(params):
     zero = lambda params, z: z * jnp.zeros_like(params)
     after, state, _ = steps(mu2_auto(), params, zero, jnp.ones(1000))
     np.testing.assert_array_equal(after, params)
-    np.testing.assert_array_equal(state.w, params)
+    np.testing.assert_array_equal(state.x, params)
 
 
 def test_a_run_from_the_minimum_stays_there():
@@ -214,9 +215,11 @@ def test_a_leaf_that_is_not_finite_is_left_alone_and_does_not_disturb_the_others
 
 @pytest.mark.parametrize("factor", [2.0, 100.0, 1e30])
 def test_a_factor_counts_up_to_two(factor):
-    largest = mu2_auto(first_step=factor).init(2 * jnp.ones(3)).inner_state
-    np.testing.assert_allclose(largest.reach, 0.2 * 2)
-    np.testing.assert_allclose(largest.most, 1e6 * 2)
+    params = 2 * jnp.ones(3)
+    tx = compiled(mu2_auto(first_step=factor))
+    _, state = tx.update(params, tx.init(params), params)
+    np.testing.assert_allclose(state.inner_state.size, 2)
+    np.testing.assert_allclose(state.inner_state.reach, 0.2)  # in units of that size
 
 
 # No seed left behind.
@@ -279,13 +282,15 @@ def test_a_row_that_is_seen_late_moves_by_one_rate():
         noise = jax.random.normal(key, (50, 4))
         grads = jnp.where(late & (state.t < 1000), 0, noise)
         updates, after = tx.update(grads, state, params)
-        return (optax.apply_updates(params, updates), after), (after.w - state.w, found_rate(after))
+        moved = optax.apply_updates(params, updates)
+        change = iterate(moved, after) - iterate(params, state)
+        return (moved, after), (change, found_rate(after))
 
     keys = jax.random.split(jax.random.key(0), 1001)
     whole = jax.jit(lambda keys: jax.lax.scan(step, (params, tx.init(params)), keys)[1])
     moves, rates = map(np.asarray, whole(keys))
     sizes = np.abs(moves[1000, 25:] / rates[1000])
-    np.testing.assert_allclose(sizes, 1, rtol=1e-4)
+    np.testing.assert_allclose(sizes, 1, rtol=2e-3)  # w is rounded with y, times 1/0.3
 
 
 @pytest.mark.slow
@@ -513,8 +518,8 @@ def test_a_hundred_thousand_steps_in_bfloat16_end_at_the_minimum():
 
 def test_one_narrow_leaf_does_not_cost_a_copy_of_the_others():
     state = mu2_auto().init({"large": jnp.ones(1000), "narrow": jnp.ones((), "bfloat16")})
-    assert state.x["large"] is None
-    assert state.x["narrow"].dtype == jnp.float32
+    assert state.w["large"] is None
+    assert state.w["narrow"].dtype == jnp.float32
 
 
 # What it costs.
@@ -529,10 +534,9 @@ def test_the_state_is_two_copies_of_the_params_and_a_sample():
     assert size(bfloat16) < 3.1 * size(params)
 
 
-def test_only_w_takes_the_dtype_of_the_state():
-    state = mu2_auto(state_dtype=jnp.bfloat16).init(jnp.ones(3))
-    assert state.w.dtype == jnp.bfloat16
-    assert state.inner_state.inner_state.inverse.dtype == jnp.float32
+def test_a_narrower_average_is_refused():
+    with pytest.raises(ValueError, match="`state_dtype` must be None with `ahead`"):
+        mu2_optax.anytime(optax.sgd(0.1), 0.1, ahead=0.3, state_dtype=jnp.bfloat16)
 
 
 @pytest.mark.parametrize(
@@ -544,17 +548,8 @@ def test_only_w_takes_the_dtype_of_the_state():
             "`first_step` must be finite and greater than 0, got inf",
         ),
         (lambda: mu2_auto(weight_decay=-1.0), "`weight_decay` .* got -1"),
-        (
-            lambda: mu2_optax.distance_rate(optax.identity(), momentum=1.0),
-            r"`momentum` must lie in \[0, 1\), got 1.0; at 1 nothing would be forgotten",
-        ),
     ],
 )
 def test_bad_numbers_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_someones_learning_rate_is_refused():
-    with pytest.raises(TypeError, match="positional"):
-        mu2_auto(1e-3)

@@ -240,11 +240,11 @@ def test_idea_shows_what_its_page_says_and_is_drawn(tmp_path, monkeypatch):
         # 20 leaves: a copy of one of them would be a twentieth of the params.
         pytest.param(mu2_optax.mu2_sgd(0.1), 2, 0.03, id="mu2_sgd"),
         pytest.param(mu2_optax.storm(0.1, 0.9), 2, 0.03, id="storm"),
-        pytest.param(mu2_optax.mu2_auto(), 1, 0.2, id="mu2_auto"),  # the gradients of a few leaves
+        pytest.param(mu2_optax.mu2_auto(), 1, 0.2, id="mu2_auto"),  # and samples of all leaves
     ],
 )
 def test_step_cost_donated_step_copies_no_params(tx, gradients, share):
-    loss, params, batch = step_cost.tree(count=200_000, leaves=20)
+    loss, params, batch = step_cost.tree(count=2_000_000, leaves=20)
     optimizer = step_cost.Optimizer(tx, gradients)
     step = jax.jit(step_cost.make_step(loss, optimizer), donate_argnums=(0, 1))
     memory = step.lower(params, tx.init(params), batch).compile().memory_analysis()

@@ -21,6 +21,7 @@ from auto_problem import (
     assert_same,
     average,
     batches,
+    iterate,
     loss_fn,
     plain,
 )
@@ -427,7 +428,7 @@ def test_ppo_of_purejaxrl_inside_scan_and_vmap_learns(clip):
 
 def test_the_average_is_the_weighted_mean_of_the_iterates():
     iterates = [START]
-    params, state = plain(every=lambda params, state: iterates.append(state.w))
+    params, state = plain(every=lambda *now: iterates.append(iterate(*now)))
     t = np.arange(1, len(iterates) + 1)
     weights = t * (t + 1)
     mean = jax.tree.map(lambda *w: np.average(np.stack(w), axis=0, weights=weights), *iterates)

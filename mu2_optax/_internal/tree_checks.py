@@ -73,6 +73,10 @@ def check_stored(params: Params, stored: Any) -> None:
         )
 
 
+class SettingError(ValueError):
+    """A state that was made with other arguments, which the message names."""
+
+
 def check_inner_state(inner: optax.GradientTransformation, w: Any, state: OptState) -> None:
     """Requires the state of ``inner`` to have the structure that ``inner.init(w)`` has."""
     ours: object = jax.tree.structure(state)

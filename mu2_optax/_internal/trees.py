@@ -62,8 +62,13 @@ def stored_average(params: Params, state_dtype: DTypeLike | None) -> Tree:
 
 
 def leaves_like(params: Params, tree: Tree) -> list[Leaf]:
-    """What ``tree`` holds at each leaf of ``params``: a leaf, None or a masked node."""
+    """What ``tree`` holds at each leaf of ``params``: a leaf, None or a masked node.
+
+    None in the place of the whole tree stands for None at each leaf.
+    """
     structure: Any = jax.tree.structure(params)
+    if tree is None:
+        return [None] * structure.num_leaves
     return list(structure.flatten_up_to(tree))
 
 
@@ -92,6 +97,8 @@ def rounded(x: jax.Array, dtype: Any) -> jax.Array:
     flushes everything below the smallest normal number (6e-5 in float16) to zero, so such numbers
     are rounded separately.
     """
+    if jnp.result_type(dtype) == x.dtype:
+        return x
     if jnp.issubdtype(dtype, jnp.complexfloating):
         return x.astype(dtype).astype(x.dtype)
     narrow = jnp.finfo(dtype)
@@ -105,7 +112,7 @@ def rounded(x: jax.Array, dtype: Any) -> jax.Array:
 
 def widened(tree: Tree) -> Tree:
     """``tree`` with every leaf at least in float32."""
-    return jax.tree.map(lambda a: jnp.asarray(a).astype(_wide(a)), tree)
+    return jax.tree.map(lambda a: jnp.asarray(a).astype(wide_dtype(a)), tree)
 
 
 def cast_like(tree: Tree, reference: Tree) -> Tree:
@@ -177,6 +184,11 @@ def inverse_or_zero(norm: jax.Array) -> jax.Array:
     return jnp.where(norm > 0, 1 / jnp.where(norm > 0, norm, 1), 0)
 
 
+def root(square: jax.Array) -> jax.Array:
+    """The square root, with a derivative of zero at zero."""
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
 def rescaled(tree: Tree) -> tuple[jax.Array, Any]:
     """A quarter of the largest absolute value in a tree, and the tree divided by it.
 
@@ -195,7 +207,18 @@ def rescaled(tree: Tree) -> tuple[jax.Array, Any]:
 def norm(tree: Tree) -> jax.Array:
     """The L2 norm of a tree, at least in float32, even where its square over- or underflows."""
     size, units = rescaled(widened(tree))
-    return size * jnp.asarray(optax.tree.norm(units)).astype(size.dtype)
+    return size * root(jnp.asarray(optax.tree.norm(units, squared=True)).astype(size.dtype))
+
+
+def held(*scalars: jax.Array) -> tuple[jax.Array, ...]:
+    """The same scalars, computed once.
+
+    XLA repeats whatever leads to a scalar in each kernel that reads it, but not a reduction. With
+    hundreds of leaves, that takes most of the time to compile.
+    """
+    row = jnp.stack(scalars)
+    alone = jnp.sum(jnp.where(jnp.eye(len(scalars), dtype=bool), row, 0), axis=1)
+    return tuple(jax.lax.optimization_barrier(alone))
 
 
 def gathered(scalars: Tree) -> jax.Array:
@@ -214,14 +237,14 @@ def add(a: Tree, b: Tree) -> Tree:
     return jax.tree.map(jnp.add, a, b)
 
 
-def _wide(leaf: Leaf) -> DTypeLike:
+def wide_dtype(leaf: Leaf) -> DTypeLike:
     return _promoted(jnp.result_type(leaf), jnp.float32)
 
 
 def _stored_dtype(leaf: Leaf, state_dtype: DTypeLike | None, exact: bool) -> DTypeLike:
     """The dtype of a leaf's state; complex leaves have complex states."""
     if state_dtype is None:
-        return _wide(leaf)
+        return wide_dtype(leaf)
     if isinstance(state_dtype, jax.Array):
         raise TypeError(
             f"`state_dtype` must be a dtype such as jnp.float32, got {state_dtype!r}; with "
@@ -240,6 +263,11 @@ def _stored_dtype(leaf: Leaf, state_dtype: DTypeLike | None, exact: bool) -> DTy
 
 
 def _promoted(a: DTypeLike, b: DTypeLike) -> DTypeLike:
-    """The dtype that holds both, even if JAX is set not to promote dtypes implicitly."""
+    """The dtype that holds both, even if JAX is set not to promote dtypes implicitly.
+
+    Floats of 8 bits and less are promoted by nobody; ``b`` is wider than those.
+    """
+    if jnp.dtype(a).itemsize == 1:
+        return b
     with jax.numpy_dtype_promotion("standard"):
         return jnp.promote_types(a, b)

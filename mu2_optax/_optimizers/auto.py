@@ -1,26 +1,24 @@
 """Nothing to choose: a learning rate that the run itself finds, inside anytime averaging."""
 
-from jax.typing import DTypeLike
-
 from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.types import Scalar, ScalarOrSchedule, Transform
 from mu2_optax._paper.averaging import AnytimeState, anytime
 from mu2_optax._paper.momenta import polynomial_momentum
 from mu2_optax._paper.projections import Projection
-from mu2_optax._rate.directions import MOMENTUM, unit_directions
-from mu2_optax._rate.distance import distance_rate
+from mu2_optax._rate.directions import unit_directions
+from mu2_optax._rate.distance import POWER, distance_rate
 
-_AHEAD, _POWER = 0.3, 2.0
+_AHEAD = 0.3
 
 
 def mu2_auto(
+    learning_rate: None = None,
     *,
     first_step: Scalar = 1.0,
     spectral: Mask = False,
     weight_decay: ScalarOrSchedule | None = None,
     weight_decay_mask: Mask | None = None,
     projection: Projection | None = None,
-    state_dtype: DTypeLike | None = None,
 ) -> Transform[AnytimeState]:
     r"""Nothing to choose: no learning rate, no schedule, no momenta; one gradient a step.
 
@@ -45,6 +43,7 @@ def mu2_auto(
     :func:`unit_directions`.
 
     Args:
+      learning_rate: There is none; whatever is passed here is refused.
       first_step: A factor on the first distance :math:`\rho_1`. It is not a learning rate. Less
         than 1 delays the start, but only by a few steps, because the distance grows; more than 2
         counts as 2, because a longer first step would wreck a network.
@@ -58,7 +57,6 @@ def mu2_auto(
       projection: A function from tree to tree that projects w onto the set. The gradient is then
         divided by one number instead of coordinate by coordinate, because after steps in another
         geometry a Euclidean projection would not lead to the minimum.
-      state_dtype: The dtype of w; see :func:`corrected_momentum`.
 
     Returns:
       A transform whose state is an :class:`AnytimeState` around a :class:`DistanceRateState`.
@@ -85,18 +83,19 @@ def mu2_auto(
       NeurIPS 2024, for gradients at the average or near it; Khaled, Mishchenko and
       Jin, `DoWG Unleashed <https://arxiv.org/abs/2305.16284>`_, NeurIPS 2023, for the rate
     """
+    if learning_rate is not None:
+        raise TypeError(
+            f"`mu2_auto` takes no learning rate, got {learning_rate!r}: it finds one. Leave it out."
+        )
     rate = distance_rate(
         unit_directions(spectral, together=projection is not None),
         first_step=first_step,
-        momentum=0.0 if spectral is False else MOMENTUM,
-        ranks=None if spectral is False else lambda state: state.rank,
         weight_decay=weight_decay,
         weight_decay_mask=weight_decay_mask,
     )
     return anytime(
         rate,
-        polynomial_momentum(_POWER).gamma,
+        polynomial_momentum(POWER).gamma,
         ahead=_AHEAD,
         projection=projection,
-        state_dtype=state_dtype,
     )

@@ -30,8 +30,8 @@ from mu2_optax._internal.types import (
     Tree,
     Updates,
 )
-from mu2_optax._paper.averaging import averaged
 from mu2_optax._paper.estimate import corrected
+from mu2_optax._paper.followed import averaged, from_params_at_first
 from mu2_optax._paper.momenta import DoubleMomentum, check_momentum, linear_momentum
 from mu2_optax._paper.projections import Projection, as_projection
 from mu2_optax._paper.weights import StepGradients, as_adaptive, as_schedule, weight_at
@@ -150,7 +150,8 @@ def mu2_extra_sgd(
         def gradient(point: Any, grad_fn: GradFn | None, batch: Batch) -> Any:
             return gradient_at(point, params, updates, grad_fn, batch, "mu2_extra_sgd")
 
-        t, y = state.t, widened(state.y)
+        t = state.t
+        y = widened(from_params_at_first(params, state.y, t))
         gamma_t, step = weight_at(momentum.gamma, t), weight_at(eta, t)
         if weighted_steps:
             step = step * weight_at(momentum.alpha, t)

@@ -1,5 +1,6 @@
 """Anytime averaging: gradients are taken at the running average of the iterates, or near it."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -9,20 +10,18 @@ from jax.typing import DTypeLike
 
 from mu2_optax._internal.checks import check_below_one, check_transform, check_unit_interval
 from mu2_optax._internal.tree_checks import (
+    SettingError,
     check_inner_state,
     check_like,
     check_params,
+    check_state,
     check_update,
 )
 from mu2_optax._internal.trees import (
     add,
     cast_like,
-    leaves_like,
-    refined,
-    rounded,
     stored_average,
     stored_copy,
-    widened,
 )
 from mu2_optax._internal.types import (
     OptState,
@@ -33,6 +32,13 @@ from mu2_optax._internal.types import (
     Tree,
     Updates,
 )
+from mu2_optax._paper.followed import (
+    average_on,
+    averaged,
+    followed,
+    from_params_at_first,
+    moved,
+)
 from mu2_optax._paper.projections import Projection, as_projection
 from mu2_optax._paper.weights import as_schedule, weight_at
 
@@ -40,14 +46,16 @@ from mu2_optax._paper.weights import as_schedule, weight_at
 class AnytimeState(NamedTuple):
     """State of :func:`anytime`.
 
+    What follows from the params is not in the state: x without ``ahead``, and w with it. Where
+    params are narrower than the state, which rounds them, both are.
+
     Attributes:
       t: The number of steps taken.
-      w: The iterate that ``inner`` moves.
+      w: The iterate that ``inner`` moves; None where it follows from x and the params, for a leaf
+        or for all of them.
       inner_state: The state of ``inner``.
-      x: The average in the precision of the state, for the leaves whose params are narrower than
-        that; None for the other leaves, whose average follows from the params. If no params are
-        narrower, the whole tree is None.
-      ahead: λ; None if it is 0, because params are then the average.
+      x: The average; None where it is the params, for a leaf or for all of them.
+      ahead: λ; None if it is 0.
     """
 
     t: jax.Array
@@ -72,11 +80,19 @@ def anytime(
       x_{t+1} &= x_t + \gamma_{t+1}\,(w_{t+1} - x_t) \\
       y_{t+1} &= x_{t+1} + \lambda\,(w_{t+1} - x_{t+1})
 
-    Here :math:`y` is ``params``, where gradients are taken, :math:`w` is ``state.w``, :math:`\Pi`
-    is ``projection`` and :math:`\lambda` is ``ahead``. With :math:`\lambda = 0` the params are the
-    average x; otherwise ``eval_params(state, params)`` is. ``inner`` gets w as its params, because
-    w is what it moves: weight decay and trust ratios are those of w. With :math:`\gamma_t =
-    \alpha_t/\alpha_{1:t}`, x is the α-weighted mean of the iterates.
+    Here :math:`y` is ``params``, where gradients are taken, :math:`\Pi` is ``projection`` and
+    :math:`\lambda` is ``ahead``. With :math:`\lambda = 0` the params are the average x, and w is
+    ``state.w``; otherwise the average is ``state.x``, which ``eval_params(state)`` finds, and w is
+    what the params are now:
+
+    .. math:: w_t = x_t + (y_t - x_t)/\lambda
+
+    So whatever else the loop does to the params (clipping, masks, norms) reaches w in the next
+    step, and x stays an average of points that the loop allowed. Before the first step, all of them
+    are what the params are then. ``inner`` gets w as its params, because w is what it moves (weight
+    decay and trust ratios are those of w), and it may take ``average``, a function from a function
+    of trees, such as one that takes a sample, to its value at x. With
+    :math:`\gamma_t = \alpha_t/\alpha_{1:t}`, x is the α-weighted mean of the iterates.
 
     Args:
       inner: Any Optax optimizer.
@@ -85,7 +101,7 @@ def anytime(
         first step uses ``gamma(1)``.
       ahead: λ in [0, 1): how far ahead of the average, towards the iterate, gradients are taken.
       projection: A function from tree to tree that projects w onto the set.
-      state_dtype: The dtype of w; see :func:`corrected_momentum`.
+      state_dtype: The dtype of w without ``ahead``; see :func:`corrected_momentum`.
 
     Returns:
       A transform; extra args are passed to ``inner``.
@@ -108,10 +124,14 @@ def anytime(
     """
     check_transform("inner", inner)
     check_below_one(
-        "ahead",
-        ahead,
-        "at 1 the params would be the iterate, and the average could not be recovered from them.",
+        "ahead", ahead, "at 1 the params would be the iterate, and gradients not near the average."
     )
+    at_average = not isinstance(ahead, jax.core.Tracer) and float(ahead) == 0
+    if state_dtype is not None and not at_average:
+        raise ValueError(
+            f"`state_dtype` must be None with `ahead`, got {state_dtype!r}: the state then holds "
+            "the average, which would stall in a narrower dtype; leave one of them out."
+        )
     inner = optax.with_extra_args_support(inner)
     check_unit_interval("gamma", gamma)
     gamma = as_schedule(gamma)
@@ -119,112 +139,58 @@ def anytime(
 
     def init(params: Params) -> AnytimeState:
         check_params(params)
-        w = stored_copy(params, state_dtype)
-        x = stored_average(params, state_dtype)
-        share = None if _is_zero(ahead) else jnp.asarray(ahead, float)
-        return AnytimeState(jnp.zeros([], jnp.int32), w, inner.init(w), x, share)
+        w, narrow = stored_copy(params, state_dtype), stored_average(params, state_dtype)
+        t, inner_state = jnp.zeros([], jnp.int32), inner.init(w)
+        if at_average:
+            return AnytimeState(t, w, inner_state, narrow)
+        return AnytimeState(t, narrow, inner_state, w, jnp.asarray(ahead, float))
 
     def update(
         updates: Updates, state: AnytimeState, params: Params = None, **extra_args: Any
     ) -> tuple[Updates, AnytimeState]:
-        check_update(updates, state, params, AnytimeState, like="w")
+        check_state(state, AnytimeState)
+        _check_ahead(at_average, state)
+        check_update(updates, state, params, AnytimeState, like="w" if at_average else "x")
+        extra_args["average"] = functools.partial(average_on, params, state)
+        if at_average:
+            w = from_params_at_first(params, state.w, state.t)
+        else:
+            x, lead = followed(params, state)
+            w = add(x, lead)
         try:
             step, inner_state = inner.update(
-                cast_like(updates, state.w), state.inner_state, state.w, **extra_args
+                cast_like(updates, w), state.inner_state, w, **extra_args
             )
-        except (AttributeError, TypeError, ValueError):
-            check_inner_state(inner, state.w, state.inner_state)
+        except SettingError:
             raise
-        check_like("the step of `inner`", step, state.w, "A learning rate is a single number.")
-        w = cast_like(project(add(state.w, step)), state.w)
+        except (AttributeError, TypeError, ValueError):
+            check_inner_state(inner, w, state.inner_state)
+            raise
+        check_like("the step of `inner`", step, w, "A learning rate is a single number.")
         t = optax.safe_increment(state.t)
-        change = step if projection is None else optax.tree.sub(w, state.w)
-        move, x = averaged(params, state.x, w, weight_at(gamma, t), change, state.ahead)
+        share = weight_at(gamma, t)
+        if at_average:
+            w = cast_like(project(add(w, step)), w)
+            move, x = averaged(params, state.x, w, share)
+            return move, AnytimeState(t, w, inner_state, x)
+        if projection is not None:
+            step = jax.tree.map(_change, project(add(w, step)), w)
+        move, x, w = moved(params, x, lead, step, share, state)
         return move, AnytimeState(t, w, inner_state, x, state.ahead)
 
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def averaged(
-    params: Params,
-    stored: Any,
-    w: Any,
-    gamma: jax.Array,
-    change: Any = None,
-    ahead: jax.Array | None = None,
-) -> tuple[Any, Any]:
-    r"""The update of params for :math:`x + \gamma (w - x)`, and the new x where it is stored.
-
-    Args:
-      params: y, which is x without ``ahead``.
-      stored: What :func:`stored_average`, or the last call, returned.
-      w: The new iterate.
-      gamma: γ.
-      change: How far w has moved; only needed with ``ahead``.
-      ahead: λ, or None for 0.
-
-    Returns:
-      The update, in the dtypes of params. Where x is stored, it leads to the rounded y, so that
-      the next step can tell whether something else has moved the params. Elsewhere, x is not
-      needed:
-
-      .. math:: y_{t+1} - y_t = \gamma (w_{t+1} - y_t) + \lambda (1 - \gamma)(w_{t+1} - w_t)
-
-      With ``ahead``, a coordinate that is not finite stays as it is.
-    """
-    leaves, structure = jax.tree.flatten(params)
-    none = [None] * len(leaves)
-    each = zip(
-        leaves,
-        none if stored is None else leaves_like(params, stored),
-        leaves_like(params, w),
-        none if change is None else leaves_like(params, change),
-        strict=True,
-    )
-    moved = [_averaged_leaf(*leaf, gamma, ahead) for leaf in each]
-    moves = jax.tree.unflatten(structure, [move for move, _ in moved])
-    xs = None if stored is None else jax.tree.unflatten(structure, [x for _, x in moved])
-    return moves, xs
+def _change(new: Any, old: Any) -> jax.Array:
+    """How far a projected iterate has moved; not at all where it is not finite."""
+    return jnp.where(jnp.isfinite(old), new - old, 0)
 
 
-def _averaged_leaf(
-    p: Any, stored: Any, w: Any, change: Any, gamma: jax.Array, ahead: jax.Array | None
-) -> tuple[Any, Any]:
-    dtype = jnp.result_type(p)
-    if stored is None:
-        y = widened(p)
-        w = w.astype(y.dtype)
-        move = gamma.astype(y.dtype) * (w - y)
-        if ahead is not None:
-            move = move + (ahead * (1 - gamma)).astype(y.dtype) * change.astype(y.dtype)
-            move = jnp.where(jnp.isfinite(y), move, 0)
-        return move.astype(dtype), None
-    w = w.astype(stored.dtype)
-    last_w = None if ahead is None else w - change.astype(stored.dtype)
-    x = average_of(p, stored, last_w, ahead)
-    x = x + gamma.astype(x.dtype) * (w - x)
-    y = x if ahead is None else x + ahead.astype(x.dtype) * (w - x)
-    target = rounded(y, dtype)
-    return (target - jnp.asarray(p).astype(target.dtype)).astype(dtype), x.astype(stored.dtype)
-
-
-def average_of(p: Any, stored: Any, w: Any, ahead: jax.Array | None) -> jax.Array:
-    r"""The average x of a leaf of params in full precision.
-
-    It is the stored one; where none is stored, or something else has moved the params, it is
-    :math:`(y - \lambda w)/(1 - \lambda)`.
-    """
-    if ahead is None:
-        return widened(refined(p, stored))
-    y = widened(p) if stored is None else jnp.asarray(p).astype(stored.dtype)
-    share = ahead.reshape(ahead.shape + (1,) * (y.ndim - ahead.ndim)).astype(y.dtype)
-    w = w.astype(y.dtype)
-    x = (y - share * w) / (1 - share)
-    if stored is not None:
-        known = rounded(stored + share * (w - stored), jnp.result_type(p))
-        x = jnp.where(y == known, stored, x)
-    return jnp.where(jnp.isfinite(w), x, y)
-
-
-def _is_zero(ahead: Any) -> bool:
-    return not isinstance(ahead, jax.core.Tracer) and float(ahead) == 0
+def _check_ahead(at_average: bool, state: AnytimeState) -> None:
+    """Requires a state that was made with λ = 0 or without, as ``anytime`` is."""
+    if at_average != (state.ahead is None):
+        made = "0" if state.ahead is None else "another number"
+        raise SettingError(
+            f"`state` must be one that the same `ahead` made, got one of `ahead` = {made}; build "
+            "the optimizer that made it, or call `init` again."
+        )

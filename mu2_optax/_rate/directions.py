@@ -1,22 +1,32 @@
 """Directions whose size is about one, so that the learning rate alone sets the length of a step."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from mu2_optax._internal.masks import Mask, marks_of
+from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.newton_schulz import newton_schulz
 from mu2_optax._internal.sharding import left_to_partitioner
-from mu2_optax._internal.trees import inverse_or_zero, leaves_like
+from mu2_optax._internal.tree_checks import check_state
+from mu2_optax._internal.trees import (
+    gathered,
+    inverse_or_zero,
+    leaves_like,
+    norm,
+    root,
+)
 from mu2_optax._internal.types import Params, Updates
+from mu2_optax._rate.matrices import check_setting, matrices, never, zeros
+from mu2_optax._rate.sample import Sample
 
 _DECAY = 0.999
-_LEAST = 1e-36  # the least square of a gradient that is not zero
 _OUTLIER = 10.0  # how many times its root mean square a gradient may be
-MOMENTUM = 0.7  # under orthogonal steps
+_MOMENTUM = 0.7  # under orthogonal steps
+_WALK = (1 + _MOMENTUM) / (1 - _MOMENTUM)  # how much further, in squares, it makes noise walk
+_LEAST_RANK = 0.1  # a step of a lower rank counts as if it had this share of the full one
 _POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # Jordan et al.: three rounds bring 0.02 … 1 to 0.7 … 1.2
 _ROUNDS = 3
 
@@ -29,16 +39,16 @@ class UnitDirectionsState(NamedTuple):
       inverse: One over the root mean square of each coordinate of the gradient, 0 where it has been
         zero so far; one number for each matrix whose steps are orthogonal, and one for everything
         if it is scaled together.
-      momentum: m for the matrices whose steps are orthogonal; None for other leaves, and where
-        there are no such matrices.
-      rank: For the same matrices, the rank of the last step as a share of the full one: the sum of
-        its squared singular values, over their number.
+      momentum: m for the matrices whose steps are orthogonal, and a zero for other leaves; None
+        where ``spectral`` is False.
+      spread: The mean square of the last direction as noise would make it walk, from a sample of
+        the coordinates that are scaled by themselves: it counts momentum and low ranks.
     """
 
     t: jax.Array
     inverse: Any
-    momentum: Any = None
-    rank: Any = None
+    momentum: Any
+    spread: jax.Array
 
 
 def unit_directions(
@@ -66,6 +76,11 @@ def unit_directions(
     orthogonal step trusts every direction equally, and the noise of a single batch would count too
     much. s is then one number for each matrix, the root mean square of the norm of m.
 
+    ``spread`` tells how far noise would walk along such directions: momentum makes it walk 1.7/0.3
+    times as far, in squares, and a step of less than 0.1 of the full rank counts as one of 0.1. Few
+    samples give gradients of a low rank: such steps are long in a few directions, but over all
+    coordinates they look short, so that the rate would grow until they wreck a network.
+
     Args:
       spectral: Which leaves are such matrices: True for all whose last two axes are both longer
         than one, or a tree of booleans like params (or a prefix of such a tree), or a function
@@ -76,8 +91,8 @@ def unit_directions(
 
     Returns:
       A transform whose updates have the sign of the gradient. Its state is a
-      :class:`UnitDirectionsState`. Use it inside :func:`distance_rate`, with ``momentum=0.7`` and
-      ``ranks=lambda state: state.rank`` there if the steps of matrices are orthogonal.
+      :class:`UnitDirectionsState`, which tells :func:`distance_rate` how far noise would walk along
+      such directions.
 
     Examples:
       >>> import jax.numpy as jnp, mu2_optax
@@ -103,60 +118,71 @@ def unit_directions(
         )
 
     def init(params: Params) -> UnitDirectionsState:
-        marks = _matrices(spectral, params)
-        t = jnp.zeros([], jnp.int32)
-        if together:
-            return UnitDirectionsState(t, jnp.zeros([], float))
         leaves, structure = jax.tree.flatten(params)
-        zeros = [_zeros(p, mark) for p, mark in zip(leaves, marks, strict=True)]
-        inverse = jax.tree.unflatten(structure, zeros)
-        if not any(marks):
-            return UnitDirectionsState(t, inverse)
-        moments = [
-            jnp.zeros_like(p) if mark else None for p, mark in zip(leaves, marks, strict=True)
-        ]
-        ranks = [zero if mark else None for zero, mark in zip(zeros, marks, strict=True)]
-        momentum, rank = (jax.tree.unflatten(structure, each) for each in (moments, ranks))
-        return UnitDirectionsState(t, inverse, momentum, rank)
+        marks = matrices(spectral, params)
+        each = list(zip(leaves, marks, strict=True))
+        return UnitDirectionsState(
+            t=jnp.zeros([], jnp.int32),
+            inverse=jnp.zeros([], float)
+            if together
+            else jax.tree.unflatten(structure, [zeros(p, mark) for p, mark in each]),
+            momentum=None
+            if never(spectral)
+            else jax.tree.unflatten(
+                structure, [jnp.zeros_like(p) if mark else jnp.zeros([]) for p, mark in each]
+            ),
+            spread=jnp.zeros([], float),
+        )
 
     def update(
         updates: Updates, state: UnitDirectionsState, params: Params = None
     ) -> tuple[Updates, UnitDirectionsState]:
         del params
+        check_state(state, UnitDirectionsState)
         t = optax.safe_increment(state.t)
-        weight = (1 - _DECAY) / (1 - jnp.asarray(_DECAY, float) ** t)
+        weight = (1 - _DECAY) / (1 - jnp.asarray(_DECAY, float) ** t.astype(float))
+        weight = jnp.where(t > 1, weight, 0)  # a_1 is 1, but there is no s_0
+        marks = matrices(spectral, updates)
+        moments = leaves_like(updates, state.momentum)
+        check_setting(state.inverse, state.momentum, updates, marks, together)
         if together:
-            return _scaled_together(updates, t, state.inverse, weight)
+            u, inverse, spread = _scaled_together(updates, state.inverse, weight)
+            return u, UnitDirectionsState(t, inverse, state.momentum, spread)
         leaves, structure = jax.tree.flatten(updates)
         inverses = leaves_like(updates, state.inverse)
-        nothing = state.momentum is None
-        moments = [None] * len(leaves) if nothing else leaves_like(updates, state.momentum)
+        each = list(zip(leaves, inverses, moments, marks, strict=True))
+        alone = [(g, r) for g, r, _, mark in each if not mark]
+        square = _sampled_square(alone, weight)
+        # XLA on a CPU then knows that r is read by the sample before it is overwritten.
+        weight = jax.lax.select(t < 0, square, weight)
         found = [
-            (*_by_coordinate(g, r, weight.astype(r.dtype)), None, None)
-            if m is None
-            else _orthogonal(g, r, m, weight.astype(r.dtype))
-            for g, r, m in zip(leaves, inverses, moments, strict=True)
+            _orthogonal(g, r, m, weight.astype(r.dtype))
+            if mark
+            else (*_by_coordinate(g, r, weight.astype(r.dtype)), m, None)
+            for g, r, m, mark in each
         ]
-        directions, inverse, momentum, rank = (
-            jax.tree.unflatten(structure, list(each)) for each in zip(*found, strict=True)
+        directions, inverse, moments = (
+            jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(3)
         )
-        if nothing:
-            return directions, UnitDirectionsState(t, inverse)
-        return directions, UnitDirectionsState(t, inverse, momentum, rank)
+        squares = gathered([square, *(leaf[3] for leaf in found if leaf[3] is not None)])
+        spread = jnp.sum(squares) / max(sum(float(g.size) for g in leaves), 1.0)
+        momentum = None if state.momentum is None else moments
+        return directions, UnitDirectionsState(t, inverse, momentum, spread)
 
     return optax.GradientTransformation(init, update)
 
 
+@functools.partial(jax.jit, inline=True)
 def _by_coordinate(g: jax.Array, r: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The directions of one tensor, and its new inverse root mean squares.
 
     A gradient of more than ten times its root mean square counts as ten times that.
     """
     size = jnp.abs(g)
-    seen = r > 0
-    excess = jnp.square(jnp.minimum(size * r, _OUTLIER)) - 1
-    square = jnp.where(seen, 1 + weight * excess, jnp.maximum(jnp.square(size), _LEAST))
-    r = jnp.where(size > 0, jnp.where(seen, r, 1) * jax.lax.rsqrt(square), r)
+    some = size > 0
+    ratio = jnp.where(some, jnp.minimum(size * r, _OUTLIER), 1)
+    mean = r * jax.lax.rsqrt(1 - weight + weight * jnp.square(ratio))
+    r = jnp.where(r > 0, mean, inverse_or_zero(size))
     bound = _OUTLIER * jax.lax.rsqrt(1 + weight * (_OUTLIER**2 - 1))
     u = g * r
     if jnp.iscomplexobj(u):
@@ -164,59 +190,46 @@ def _by_coordinate(g: jax.Array, r: jax.Array, weight: jax.Array) -> tuple[jax.A
     return jnp.clip(u, -bound, bound), r
 
 
+def _sampled_square(pairs: list[tuple[jax.Array, jax.Array]], weight: jax.Array) -> jax.Array:
+    """The sum of the squares of what :func:`_by_coordinate` gives, from a sample of g and r.
+
+    It is known before the pass over the params that computes u, and needs no second one.
+    """
+    grads, inverses = [g for g, _ in pairs], [r for _, r in pairs]
+    sample = Sample(grads)
+    few = sample(inverses)
+    u, _ = _by_coordinate(sample(grads), few, weight.astype(few.dtype))
+    return sample.mean(jnp.square(jnp.abs(u))).astype(float) * sum(float(g.size) for g in grads)
+
+
 def _scaled_together(
-    updates: Updates, t: jax.Array, r: jax.Array, weight: jax.Array
-) -> tuple[Updates, UnitDirectionsState]:
-    """The directions of the gradient as one vector, with one inverse root mean square."""
-    size = max(sum(jnp.size(leaf) for leaf in jax.tree.leaves(updates)), 1)
-    norm = (optax.tree.norm(updates) / size**0.5).astype(float)
-    length, r = _by_coordinate(norm, r, weight)
-    scale = length * inverse_or_zero(norm)
-    directions = jax.tree.map(lambda g: scale.astype(g.dtype) * g, updates)
-    return directions, UnitDirectionsState(t, r)
+    updates: Updates, r: jax.Array, weight: jax.Array
+) -> tuple[Updates, jax.Array, jax.Array]:
+    """The directions of the gradient as one vector, its inverse root mean square and its square."""
+    size = max(sum(float(jnp.size(leaf)) for leaf in jax.tree.leaves(updates)), 1.0)
+    whole = (norm(updates) / size**0.5).astype(float)
+    length, r = _by_coordinate(whole, r, weight)
+    scale = length * inverse_or_zero(whole)
+    return jax.tree.map(lambda g: scale.astype(g.dtype) * g, updates), r, jnp.square(length)
 
 
 def _orthogonal(
     g: jax.Array, r: jax.Array, m: jax.Array, weight: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The directions of matrices, their inverse root mean squares, momentum and ranks."""
-    m = g + MOMENTUM * m
+    """The directions of matrices, their inverse root mean squares, momentum and sum of squares."""
+    m = g + _MOMENTUM * m
     largest = jnp.max(jnp.abs(m), axis=(-2, -1), keepdims=True, initial=0)
     x = m * inverse_or_zero(largest).astype(m.dtype)  # its norm neither over- nor underflows
-    norm = jnp.linalg.norm(x, axis=(-2, -1), keepdims=True)
-    size, r = _by_coordinate(largest * norm, r, weight)
-    factor = left_to_partitioner(_orthogonal_factor)(x * inverse_or_zero(norm).astype(g.dtype))
+    length = root(jnp.sum(jnp.square(jnp.abs(x)), axis=(-2, -1), keepdims=True))
+    size, r = _by_coordinate(largest * length, r, weight)
+    factor = left_to_partitioner(_orthogonal_factor)(x * inverse_or_zero(length).astype(g.dtype))
     longer = max(g.shape[-2:])
     rank = longer * jnp.mean(jnp.square(jnp.abs(factor)), axis=(-2, -1), keepdims=True)
-    return longer**0.5 * size.astype(g.dtype) * factor, r, m, rank.astype(r.dtype)
+    squares = float(g.shape[-2]) * g.shape[-1] * jnp.square(size) * jnp.maximum(rank, _LEAST_RANK)
+    u = longer**0.5 * size.astype(g.dtype) * factor
+    return u, r, m, _WALK * jnp.sum(squares).astype(float)
 
 
 def _orthogonal_factor(x: jax.Array) -> jax.Array:
     """U Wᵀ of matrices with a Frobenius norm of one, nearly; zero for zero."""
     return newton_schulz(x, _POLYNOMIAL, _ROUNDS)
-
-
-def _matrices(spectral: Mask, params: Params) -> list[bool]:
-    """For each leaf, whether its steps are orthogonal."""
-    leaves = jax.tree.leaves(params)
-    if isinstance(spectral, bool | np.bool_):
-        return [
-            bool(spectral) and min(jnp.shape(leaf)[-2:], default=1) > 1 and jnp.ndim(leaf) > 1
-            for leaf in leaves
-        ]
-    marks = marks_of("spectral", spectral, params)
-    for leaf, mark in zip(leaves, marks, strict=True):
-        if mark and jnp.ndim(leaf) < 2:
-            raise ValueError(
-                f"`spectral` must mark matrices, got True for a leaf of shape {jnp.shape(leaf)}; "
-                "mark it False, or pass True alone for every matrix there is."
-            )
-    return marks
-
-
-def _zeros(p: Any, matrix: bool) -> jax.Array:
-    """A real number for each coordinate, or for each matrix."""
-    dtype = jnp.finfo(jnp.result_type(p)).dtype
-    if matrix:
-        return jnp.zeros((*jnp.shape(p)[:-2], 1, 1), dtype)
-    return jnp.zeros_like(p, dtype=dtype)

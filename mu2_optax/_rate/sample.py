@@ -1,54 +1,128 @@
-"""A sample of every tensor, on which lengths and angles of whole trees are measured."""
+"""A sample of a tree of tensors, on which lengths of the whole tree are measured."""
 
 import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
+from jax.typing import DTypeLike
 
 from mu2_optax._internal.sharding import explicit_sharding
+from mu2_optax._internal.trees import wide_dtype
 from mu2_optax._internal.types import Tree
 
 _SHARE, _LEAST, _MOST = 64, 1024, 4096  # of a tensor: one number in 64, but 1024 to 4096 of them
+_TENSORS = 64  # of a tree, because a program becomes longer with each
+_NEIGHBOURS = 64  # along the last axis: a TPU reads whatever lies between numbers further apart
+_STRIDE = 1023  # the longest that a TPU takes along the other axes
+_BLOCK, _BLOCKS = 4096, 8  # one block for so many places of the longest axis, but not more than 8
 
 
-def sampled(tree: Tree) -> jax.Array:
-    r"""A vector s with :math:`s \cdot s'` near the mean of :math:`a\,a'` over all coordinates.
+class Sample:
+    r"""Which numbers of trees of these shapes are looked at: the same ones in every step.
 
-    Here a and a' run over the coordinates of two trees of the same shapes. Tensors of up to 1024
-    numbers are taken whole; of larger ones, the numbers on a regular grid, the same in every step.
-    Each number is weighted by how many coordinates it stands for; those with the same weight lie
-    together, because a multiplication for each tensor takes long to compile. The sample has the
-    precision of the widest tensor.
+    Tensors of up to 1024 numbers are taken whole. Of a larger one a few blocks are taken, which lie
+    along its diagonal; a block has neighbours along the last axis, and a regular grid along the
+    others. Of more than 64 tensors, those are taken that hold one of 64 places at equal distances
+    in the whole tree, so that a large tensor is nearly always among them.
+
+    Args:
+      tree: Arrays, or anything that has their shapes.
+
+    Attributes:
+      whole: Whether the sample is the whole tree.
     """
-    leaves = [leaf for leaf in map(jnp.asarray, jax.tree.leaves(tree)) if leaf.size]
-    if not leaves:
-        return jnp.zeros(0, jnp.float32)
-    count = sum(leaf.size for leaf in leaves)
-    widest = max((jnp.finfo(leaf.dtype).dtype for leaf in leaves), key=lambda d: d.itemsize)
-    alike: dict[float, list[jax.Array]] = {}
-    for leaf in leaves:
-        few = _replicated(_grid)(leaf)
-        parts = [few.real, few.imag] if jnp.iscomplexobj(few) else [few]
-        weight = math.sqrt(leaf.size / (few.size * count))
-        alike.setdefault(weight, []).extend(part.astype(widest) for part in parts)
-    return jnp.concatenate([weight * jnp.concatenate(few) for weight, few in alike.items()])
+
+    def __init__(self, tree: Tree) -> None:
+        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]
+        sizes = np.array([math.prod(shape) for shape in shapes], dtype=float)
+        held = _held(sizes)
+        self._chosen = np.flatnonzero(held)
+        self._blocks = [_blocks(shapes[i]) for i in self._chosen]
+        self._taken = np.array([_count(shapes[i]) for i in self._chosen], dtype=int)
+        self._shape = (len(self._taken), max(self._taken, default=0))
+        self._share = held[self._chosen] / self._taken
+        self.whole = bool(self._taken.sum() == sizes.sum())
+
+    def __call__(self, tree: Tree) -> jax.Array:
+        """The sample of each tensor as a row, filled up with zeros; at least in float32."""
+        leaves = jax.tree.leaves(tree)
+        chosen = [jnp.asarray(leaves[i]) for i in self._chosen]
+        if not chosen:
+            return jnp.zeros((0, 0), jnp.float32)
+        with jax.numpy_dtype_promotion("standard"):
+            widest = jnp.result_type(*map(wide_dtype, chosen))
+        rows = []
+        for leaf, blocks in zip(chosen, self._blocks, strict=True):
+            row = _replicated(leaf, blocks).astype(widest)
+            rows.append(jnp.pad(row, (0, self._shape[1] - row.size)))
+        return jnp.stack(rows)
+
+    def shares(self, dtype: DTypeLike) -> jax.Array:
+        """For each number of a sample, the share of all numbers of the tree that it stands for."""
+        taken, share = jnp.asarray(self._taken, jnp.int32), jnp.asarray(self._share, dtype)
+        taken = jax.lax.broadcast_in_dim(taken, self._shape, (0,))
+        share = jax.lax.broadcast_in_dim(share, self._shape, (0,))
+        return jnp.where(jax.lax.broadcasted_iota(jnp.int32, self._shape, 1) < taken, share, 0)
+
+    def mean(self, numbers: jax.Array) -> jax.Array:
+        """The mean over the whole tree, from what has been computed of each number of a sample."""
+        return jnp.sum(jnp.asarray(self._share, numbers.dtype) * jnp.sum(numbers, axis=1))
 
 
-def _grid(leaf: jax.Array) -> jax.Array:
-    places = _places(leaf.shape)
-    strides = [_stride(n, k) for n, k in zip(leaf.shape, places, strict=True)]
-    spans = [(k - 1) * s + 1 for k, s in zip(places, strides, strict=True)]
-    starts = [(n - span) // 2 for n, span in zip(leaf.shape, spans, strict=True)]
-    ends = [start + span for start, span in zip(starts, spans, strict=True)]
-    return jax.lax.slice(leaf, starts, ends, strides).reshape(-1)
+def _held(sizes: np.ndarray) -> np.ndarray:
+    """The share of all numbers that each tensor stands for; 0 for those that are not taken."""
+    total = max(sizes.sum(), 1)
+    if np.count_nonzero(sizes) <= _TENSORS:
+        return sizes / total
+    places = (np.arange(_TENSORS) + 0.5) * total / _TENSORS
+    tensors = np.searchsorted(np.cumsum(sizes), places, side="right")
+    return np.bincount(tensors, minlength=sizes.size) / _TENSORS
 
 
-def _places(shape: tuple[int, ...]) -> list[int]:
+Block = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""The first place along each axis, the place after the last one, and the stride."""
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    """How many numbers the blocks have."""
+    count = 0
+    for block in _blocks(shape):
+        count += math.prod(len(range(*along)) for along in zip(*block, strict=True))
+    return count
+
+
+def _blocks(shape: tuple[int, ...]) -> list[Block]:
+    """The blocks of a tensor: each in its own part of the last and of the longest other axis."""
+    size, ndim = math.prod(shape), len(shape)
+    if size <= _LEAST:
+        return [((0,) * ndim, shape, (1,) * ndim)]
+    blocks = min(max(max(shape) // _BLOCK, 1), _BLOCKS)
+    most = min(max(size // _SHARE, _LEAST), _MOST) // blocks
+    others = shape[:-1]
+    split = {ndim - 1} | ({others.index(max(others))} if others else set())
+    parts = [blocks if axis in split and n >= 2 * blocks else 1 for axis, n in enumerate(shape)]
+    regions = [n // part for n, part in zip(shape, parts, strict=True)]
+    places = _thinned(regions[:-1], max(most // min(_NEIGHBOURS, regions[-1]), 1))
+    places.append(min(regions[-1], most // math.prod(places)))
+    strides = [_stride(n, k) for n, k in zip(regions[:-1], places[:-1], strict=True)] + [1]
+    spans = [(k - 1) * stride + 1 for k, stride in zip(places, strides, strict=True)]
+    found = []
+    for block in range(blocks):
+        starts = [
+            (block * n if part > 1 else 0) + (n - span) // 2
+            for n, part, span in zip(regions, parts, spans, strict=True)
+        ]
+        ends = [start + span for start, span in zip(starts, spans, strict=True)]
+        found.append((tuple(starts), tuple(ends), tuple(strides)))
+    return found
+
+
+def _thinned(lengths: list[int], most: int) -> list[int]:
     """How many places along each axis: the longest axes are thinned out first."""
-    most = min(max(math.prod(shape) // _SHARE, _LEAST), _MOST)
-    places = list(shape)
+    places = list(lengths)
     while math.prod(places) > most:
         longest = places.index(max(places))
         places[longest] = (places[longest] + 1) // 2
@@ -57,16 +131,17 @@ def _places(shape: tuple[int, ...]) -> list[int]:
 
 def _stride(length: int, places: int) -> int:
     """From place to place: an odd number, because patterns tend to repeat at powers of two."""
-    widest = max((length - 1) // max(places - 1, 1), 1)
-    return widest if widest % 2 else max(widest - 1, 1)
+    widest = min(max((length - 1) // max(places - 1, 1), 1), _STRIDE)
+    return widest if widest % 2 else widest - 1
 
 
-def _replicated(function: Any) -> Any:
-    """``function``, with its small result on every device, even on a mesh with explicit axes."""
+def _replicated(leaf: jax.Array, blocks: list[Block]) -> jax.Array:
+    """The numbers in some blocks, on every device, even on a mesh with explicit axes."""
 
-    def called(leaf: jax.Array) -> jax.Array:
-        if explicit_sharding(jax.typeof(leaf)) is None:
-            return function(leaf)
-        return jax.sharding.auto_axes(function, out_sharding=PartitionSpec(None))(leaf)
+    def taken(leaf: Any) -> jax.Array:
+        rows = [jax.lax.slice(leaf, *block).reshape(-1) for block in blocks]
+        return rows[0] if len(rows) == 1 else jnp.concatenate(rows)
 
-    return called
+    if explicit_sharding(jax.typeof(leaf)) is None:
+        return taken(leaf)
+    return jax.sharding.auto_axes(taken, out_sharding=PartitionSpec(None))(leaf)

@@ -10,7 +10,7 @@ import optax.contrib
 
 from mu2_optax._internal.types import OptState, Tree
 from mu2_optax._optimizers.extra_sgd import Mu2ExtraState
-from mu2_optax._paper.averaging import AnytimeState, average_of
+from mu2_optax._paper.averaging import AnytimeState
 from mu2_optax._rate.distance import DistanceRateState, rate_of
 
 _MOVE_THE_PARAMS = (optax.contrib.MechanicState, optax.contrib.ScheduleFreeState)
@@ -51,19 +51,18 @@ def _plain(tree: Tree) -> Any:
     return tree if nnx is None else nnx.as_pure(tree)
 
 
-def eval_params(state: OptState, params: Tree, default: Tree = None) -> Tree:
+def eval_params(state: OptState, params: Tree = None, default: Tree = None) -> Tree:
     r"""The average of the iterates: what to evaluate, save and export.
 
-    .. math:: x = \frac{y - \lambda w}{1 - \lambda}
-
-    Here :math:`y` is ``params`` and λ the ``ahead`` of :func:`anytime`, 0.3 in :func:`mu2_auto`.
-    Where the params are the average already, as with :func:`mu2_sgd`, they are returned as they
-    are. Training goes on from the params, not from the average.
+    It is x in :func:`anytime`, which :func:`mu2_auto` keeps in its state. Where the params are the
+    average already, as with :func:`mu2_sgd`, they are returned as they are. Training goes on from
+    the params, not from the average.
 
     Args:
       state: The state of an optimizer that averages, by itself or inside chains, masks and
         wrappers; or a whole Flax ``TrainState`` or ``nnx.Optimizer``.
-      params: The params that go with it.
+      params: The params that go with it. Without them, the average is in the dtypes of the state,
+        and has no leaves that the optimizer does not move.
       default: What to return if nothing in ``state`` averages, as with ``optax.adam``: pass
         ``params`` in code that works with any optimizer. Without it, such a state is an error.
 
@@ -99,19 +98,25 @@ def eval_params(state: OptState, params: Tree, default: Tree = None) -> Tree:
     )
     _check_the_params_are_its_own(state)
     if isinstance(held, Mu2ExtraState) or held.ahead is None:
+        if params is None:
+            raise ValueError(
+                "`params` must be given, got None: the params of this optimizer are the average."
+            )
         return params
-    plain, ahead = _plain(params), held.ahead
-    trees = (plain,) if held.x is None else (plain, held.x)
+    averages = jax.tree.map(_joined, held.x, is_leaf=_is_split)
+    if params is None:
+        return averages
 
-    def average(w: Any, p: Any, x: Any = None) -> Any:
-        if _left_out(w):
+    def average(x: Any, p: Any) -> Any:
+        if _left_out(x):
             return p
-        if not jax.tree_util.all_leaves([p]) or jnp.shape(p) != jnp.shape(w):
-            raise ValueError(f"shape {jax.tree.map(jnp.shape, p)}, expected {jnp.shape(w)}.")
-        return average_of(p, x, w, ahead).astype(jnp.result_type(p))
+        if not jax.tree_util.all_leaves([p]) or jnp.shape(p) != jnp.shape(x):
+            raise ValueError(f"shape {jax.tree.map(jnp.shape, p)}, expected {jnp.shape(x)}.")
+        first = (held.t == 0).reshape(held.t.shape + (1,) * (x.ndim - held.t.ndim))
+        return jnp.where(first, p, x.astype(jnp.result_type(p)))
 
     try:
-        averages = jax.tree.map(average, held.w, *trees, is_leaf=_left_out)
+        averages = jax.tree.map(average, averages, _plain(params), is_leaf=_left_out)
     except ValueError as error:
         raise ValueError(
             f"`params` must be the tree that `state` was made for, got another: {error} Pass what "
@@ -121,9 +126,18 @@ def eval_params(state: OptState, params: Tree, default: Tree = None) -> Tree:
     return jax.tree.unflatten(jax.tree.structure(params), jax.tree.leaves(averages))
 
 
-def _left_out(w: Any) -> bool:
+def _is_split(node: Any) -> bool:
+    """Whether ``optax.contrib.split_real_and_imaginary`` has made it of a complex array."""
+    return getattr(node, "_fields", None) == ("real", "imaginary")
+
+
+def _joined(node: Any) -> Any:
+    return node.real + 1j * node.imaginary if _is_split(node) else node
+
+
+def _left_out(x: Any) -> bool:
     """Whether the optimizer does not move a leaf or a whole branch: masked, or frozen."""
-    return w is None or isinstance(w, optax.MaskedNode)
+    return x is None or isinstance(x, optax.MaskedNode)
 
 
 def _check_the_params_are_its_own(state: OptState) -> None:
@@ -162,4 +176,4 @@ def found_rate(state: OptState) -> jax.Array:
         "learning rate that was found",
         "pass the state of `mu2_auto` or `distance_rate`.",
     )
-    return rate_of(held.reach, held.energy)
+    return rate_of(held.size, held.reach, held.energy)

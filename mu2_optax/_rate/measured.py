@@ -1,0 +1,78 @@
+"""What the rate needs to know of the whole tree, from a sample of it."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from mu2_optax._internal.trees import inverse_or_zero, root
+from mu2_optax._internal.types import Tree
+from mu2_optax._rate.sample import Sample
+
+_ALL_ZERO = 1e-2  # the size to assume for params that are all zero
+
+
+class Measured(NamedTuple):
+    """Of the coordinates that have had a gradient.
+
+    Attributes:
+      size: The typical size of the params.
+      distance: That of the average from the start, a root mean square.
+      spread: The mean square of the directions.
+    """
+
+    size: jax.Array
+    distance: jax.Array
+    spread: jax.Array
+
+
+def mean_square(sample: Sample, u: Tree) -> jax.Array:
+    """That of the whole tree, estimated on a sample."""
+    return sample.mean(jnp.square(jnp.abs(_finite(sample(u))))).astype(float)
+
+
+def measured(
+    sample: Sample, counts: jax.Array, start: jax.Array, x: jax.Array, spread: jax.Array
+) -> Measured:
+    """From a sample of the average, and of how much each of its numbers counts.
+
+    Until one of them counts, although there may be gradients elsewhere, all do, and every direction
+    counts as one, which is its size, in each coordinate that moves. The distance is not known then,
+    and the rate falls like 1/√t from the first one.
+    """
+    if not sample.whole:
+        known = jnp.any(counts > 0)
+        counts = jnp.where(known, counts, sample.shares(counts.dtype))
+        spread = jnp.where(known, spread, 1)
+    sizes = _root_mean_square(_finite(x), counts, 1)
+    return Measured(
+        size=_typical(sizes, jnp.sum(counts, axis=1)).astype(float),
+        distance=_root_mean_square(_finite(x - start), counts, None).astype(float),
+        spread=spread * inverse_or_zero(jnp.sum(counts)).astype(float),
+    )
+
+
+def _root_mean_square(a: jax.Array, counts: jax.Array, axis: int | None) -> jax.Array:
+    """Over the coordinates that count, of numbers whose squares may over- or underflow."""
+    a = jnp.where(counts > 0, jnp.abs(a), 0)
+    largest = jnp.max(a, axis=axis, keepdims=True, initial=0)
+    square = jnp.sum(counts * jnp.square(a * inverse_or_zero(largest)), axis=axis)
+    mean = square * inverse_or_zero(jnp.sum(counts, axis=axis))
+    return largest.reshape(mean.shape) * root(mean)
+
+
+def _typical(sizes: jax.Array, counts: jax.Array) -> jax.Array:
+    """The geometric mean over all coordinates of the root mean square of their tensor.
+
+    Tensors that are zero do not count, and one very large tensor does not make the others seem
+    large. Without any coordinate it is 0.
+    """
+    found = jnp.where(sizes > 0, counts, 0)
+    logs = jnp.sum(found * jnp.log(jnp.where(sizes > 0, sizes, 1)))
+    mean = jnp.exp(logs * inverse_or_zero(jnp.sum(found)))
+    size = jnp.where(jnp.sum(found) > 0, mean, _ALL_ZERO)
+    return jnp.where(jnp.sum(counts) > 0, size, 0)
+
+
+def _finite(a: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isfinite(a), a, 0)
