@@ -13,8 +13,6 @@ import numpy as np
 import optax
 import pytest
 
-from mu2_optax.sweep import _program
-
 COMPILES: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, duration, **_: (
@@ -25,8 +23,7 @@ jax.monitoring.register_event_duration_secs_listener(
 
 @pytest.fixture
 def compiles():
-    """The compilations since the test began; none of those before it is remembered."""
-    _program._COMPILED.clear()
+    """The compilations since the test began."""
     COMPILES.clear()
     return COMPILES
 

@@ -12,7 +12,7 @@ import pytest
 from sweep.conftest import make_cnn, make_logistic
 
 from mu2_optax.sweep import SweepInterrupted, merge, sweep
-from mu2_optax.sweep._engine import _size_of_calls
+from mu2_optax.sweep._program import CompiledProgram
 from mu2_optax.sweep._grid import make_grid
 
 RATES = [0.01, 0.1, 0.5, 1.0]
@@ -22,8 +22,6 @@ WAYS = {
     "chunks of part of a seed": {"chunk_size": 3},
     "chunks of whole seeds": {"chunk_size": 9},
     "loop": {"strategy": "loop"},
-    "8 devices": {"devices": 8},
-    "chunks on 3 devices": {"devices": 3, "chunk_size": 1},
 }
 quietly = functools.partial(sweep, progress=False)
 python = functools.partial(sweep, progress=False, strategy="python")
@@ -90,7 +88,6 @@ def test_sweep_traces_once_and_compiles_once(make, way, compiles):
         np.testing.assert_allclose(result.metrics[name][2, 2], value, rtol=1e-5)
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop", "8 devices"])
 def test_sweep_does_not_compile_a_program_again(way, compiles):
     train, options = make_logistic(), options_of(way)
     first = quietly(train, RATES, SEEDS, **options)
