@@ -66,8 +66,8 @@ class Cells:
             metrics[name] = array.reshape(*shape, *array.shape[2:])
         places = list(np.ndindex(shape[:-1]))
         failed = {(*places[point], seed): error for (point, seed), error in errors.items()}
-        axes, seeds = dict(self._grid.axes), self._grid.seeds
-        return SweepResult(metrics, axes, seeds, finished.reshape(shape), failed, label, info)
+        axes, seeds, finished = dict(self._grid.axes), self._grid.seeds, finished.reshape(shape)
+        return SweepResult(metrics, axes, seeds, finished, failed, label, info)
 
 
 def merge(first: SweepResult, *others: SweepResult) -> SweepResult:

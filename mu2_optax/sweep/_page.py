@@ -60,11 +60,9 @@ def write_report(
         if curved:
             own = summary.mode if name == metric else None
             charts[spaced(name)] = plot_curves(curved, name, learning_rate=tuned, mode=own)
-    sources = files(__package__).joinpath("report.html.jinja").read_text("utf-8")
-    page = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        sources
-    )
-    text = page.render(
+    source = files(__package__).joinpath("report.html.jinja").read_text("utf-8")
+    jinja = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    text = jinja.from_string(source).render(
         title=title,
         metric=spaced(metric),
         summary=summary,
