@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import io
+import itertools
 import shlex
 import sys
 import textwrap
@@ -32,10 +33,9 @@ from mu2_optax.sweep._page import counts
 from mu2_optax.sweep._summary import summarize, text_table
 
 HELP = """\
-Trains with each optimizer at each learning rate and seed, every sweep compiled once, and shows what
-you get when you choose nothing (mu2_auto), beside others as they come and tuned. Without arguments:
-logistic regression on scikit-learn's digits, five optimizers, eight rates, three seeds. Writes
-results.npz, results.csv, sweep.png and report.html into the run folder, and prints a table.
+Trains with each optimizer at each learning rate and seed, and shows what you get when you choose
+nothing (mu2_auto), beside others as they come and tuned; by default on scikit-learn's digits.
+Writes results.npz, results.csv, sweep.png and report.html into the run folder, prints a table.
 """
 EXAMPLES = """\
 examples:
@@ -43,7 +43,6 @@ examples:
   mu2-sweep digits-mlp --optimizers mu2_auto,muon,adam --lrs 1e-3:1:log7 --seeds 10
   mu2-sweep --halving --lrs 1e-4:10:log16                  # only the best rates to the end
   mu2-sweep --ball 3                                       # the paper's optimizers and setting
-  mu2-sweep --lrs 0.01,0.1,1 --out run                     # Ctrl-C, and then:
   mu2-sweep --lrs 0.01,0.1,0.3,1 --out run --resume        # runs what is missing
   mu2-sweep my_module:train_fn                             # a task of your own: a function of
                                    # (optimizer, key) or (learning_rate, key), perhaps also `steps`
@@ -89,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--metric", metavar="NAME", help="metric of table and picture (default: the first)")
     add("--mode", choices=("min", "max"), help="which is better, if the metric's name does not say")
     add("--strategy", choices=get_args(Strategy), default="vmap", help="how the cells run")
-    add("--out", metavar="DIR", help="run folder (default: mu2-sweep-TASK)")
+    add("--out", metavar="DIR", help="run folder (default: a new mu2-sweep-TASK)")
     add("--resume", action="store_true", help="continue the run in --out, perhaps with more cells")
     add("--quiet", action="store_true", help="print only results and errors")
     add("--version", action="version", version=f"mu2-optax {mu2_optax.__version__}")
@@ -127,14 +126,16 @@ def _run(options: argparse.Namespace) -> int:
     if any(result.finished.any() for result in results.values()):
         _write(results, name, folder, options)
     if status == 130:
-        where = f"--out {folder} --resume"
-        print(f"mu2-sweep: interrupted; go on with the same options and {where}", file=sys.stderr)
+        print(f"mu2-sweep: interrupted; to go on, add --out {folder} --resume", file=sys.stderr)
     return status
 
 
 def _choose_folder(options: argparse.Namespace, name: str) -> Path:
-    """The run folder; one that holds a run is only reused with --resume."""
+    """The run folder, by default a new one; one that holds a run is only reused with --resume."""
     folder = Path(options.out or f"mu2-sweep-{name}")
+    numbered = (folder.with_name(f"{folder.name}-{i}") for i in itertools.count(2))
+    if not options.out and not options.resume and folder.exists():
+        folder = next(other for other in numbered if not other.exists())
     if options.resume != (folder / "cells").exists():
         found = "no run to resume" if options.resume else "a run already; continue it with --resume"
         raise UsageError(f"{folder} holds {found}, or name another folder with --out.")
@@ -154,8 +155,7 @@ def _write(
     save_results(folder / "results.npz", results)
     write_csv(folder / "results.csv", results)
     plot_sweep(results, metric, mode=mode, title=name).save(str(folder / "sweep.png"), ppi=200)
-    title = f"mu2-sweep: {name}"
-    write_report(results, metric, folder / "report.html", mode=mode, title=title)
+    write_report(results, metric, folder / "report.html", mode=mode, title=f"mu2-sweep: {name}")
     print(
         f"{text_table(summarize(results, metric, mode))}\n"
         f"{counts(results)}. In {folder}:\n"
