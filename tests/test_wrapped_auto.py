@@ -307,3 +307,11 @@ def test_a_momentum_before_it_makes_the_rate_run_away(momentum):
     _, alone = train(mu2_auto(), data=data)
     _, state = train(optax.chain(momentum, mu2_auto()), data=data)
     assert found_rate(state) > 100 * found_rate(alone)
+
+
+def test_freeze_after_it_holds_the_params_and_leaves_the_average_a_little_off():
+    frozen = {"body": True, "head": False}
+    params, state = train(optax.chain(mu2_auto(), optax.freeze(frozen)), data=batches() * 3)
+    assert_same(params["body"], START["body"], atol=0)
+    off = apart(eval_params(state, params)["body"], START["body"])
+    assert 0 < off < 0.05
