@@ -134,6 +134,18 @@ def test_moved_params_that_are_loaded_before_the_first_step_are_the_start(name):
         assert_same(eval_params(tx.init(other), loaded), loaded, atol=0)
 
 
+def test_moved_params_that_are_loaded_in_a_narrower_dtype_keep_it():
+    """Weights from a bfloat16 file, in a loop whose state was made for float32."""
+    tx = mu2_auto()
+    loaded = jax.tree.map(lambda p: p.astype(jnp.bfloat16), START)
+    updates, _ = compiled(tx).update(loaded, tx.init(START), loaded)
+    moved = jax.tree.map(jnp.add, loaded, updates)
+    assert {p.dtype for p in jax.tree.leaves(moved)} == {jnp.dtype(jnp.bfloat16)}
+    wide = jax.tree.map(lambda p: p.astype(jnp.float32), loaded)
+    expected, _ = compiled(tx).update(wide, tx.init(wide), wide)
+    assert_same(updates, expected, atol=1e-3)
+
+
 def net_with_a_loop(tx, moved, steps=300):
     """The mean loss at the params and at the average, and the rate, in a loop that moves params."""
     step = jitted_step(tx, jax.grad(loss_fn))

@@ -265,10 +265,53 @@ def test_a_constant_factor_before_it_changes_nothing():
     assert_same(train(optax.chain(optax.scale(1024.0), mu2_auto()))[0], plain()[0])
 
 
-@pytest.mark.parametrize("after", [optax.scale(0.5), optax.apply_every(3)], ids=["scale", "every"])
+AFTER = {
+    "scale": optax.scale(0.5),
+    "scale_by_schedule": optax.scale_by_schedule(optax.cosine_decay_schedule(1.0, 90)),
+    "clip": optax.clip(3e-3),
+    "apply_every": optax.apply_every(3),
+}
+
+
+@pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
 def test_what_comes_after_it_is_followed(after):
     """Steps of half the length, and steps that come late: the average learns as params do."""
     params, state = train(optax.chain(mu2_auto(), after), data=batches() * 3)
     assert loss_at(params) < 0.5 * loss_at(START)
     assert loss_at(eval_params(state, params)) < 0.5 * loss_at(START)
     assert found_rate(state) < 1
+
+
+def test_lookahead_around_it_is_followed():
+    """Slower: setting params back takes away a part of the iterate's lead."""
+    tx = optax.lookahead(mu2_auto(), sync_period=5, slow_step_size=0.5)
+    params = optax.LookaheadParams.init_synced(START)
+    state = tx.init(params)
+
+    @jax.jit
+    def step(params, state, batch):
+        updates, state = tx.update(gradient(params.fast, batch), state, params)
+        return optax.apply_updates(params, updates), state
+
+    for batch in batches() * 3:
+        params, state = step(params, state, batch)
+    assert loss_at(params.slow) < 0.5 * loss_at(START)
+    assert loss_at(eval_params(state, params.fast)) < 0.5 * loss_at(START)
+    assert found_rate(state) < 1
+
+
+@pytest.mark.parametrize("momentum", [optax.trace(0.9), optax.ema(0.9)], ids=["trace", "ema"])
+def test_a_momentum_before_it_makes_the_rate_run_away(momentum):
+    """A limit that docs/wrappers.md names: the rate is that of directions that do not remember."""
+    data = batches() * 20
+    _, alone = train(mu2_auto(), data=data)
+    _, state = train(optax.chain(momentum, mu2_auto()), data=data)
+    assert found_rate(state) > 100 * found_rate(alone)
+
+
+def test_freeze_after_it_holds_the_params_and_leaves_the_average_a_little_off():
+    frozen = {"body": True, "head": False}
+    params, state = train(optax.chain(mu2_auto(), optax.freeze(frozen)), data=batches() * 3)
+    assert_same(params["body"], START["body"], atol=0)
+    off = apart(eval_params(state, params)["body"], START["body"])
+    assert 0 < off < 0.05

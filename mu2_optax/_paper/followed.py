@@ -84,7 +84,7 @@ def _moved_leaf(
     further = gamma + share * (1 - gamma)
     if stored is None:
         move = further * (lead + step) - share * lead
-        return move, x + gamma / further * _finite(y + move - x), None
+        return move.astype(dtype), x + gamma / further * _finite(y + move - x), None
     lead = lead + step
     change = gamma * lead
     new, lead = x + change, lead - change
