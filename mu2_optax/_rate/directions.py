@@ -111,10 +111,11 @@ def unit_directions(
       <https://kellerjordan.github.io/posts/muon/>`_, 2024; Pethick et al., `Training Deep Learning
       Models with Norm-Constrained LMOs <https://arxiv.org/abs/2502.07529>`_, ICML 2025
     """
-    if together and spectral is not False:
+    if together and not never(spectral):
         raise ValueError(
-            "`spectral` must be False with `together=True`, got orthogonal steps for some "
-            "matrices, which do not keep the direction of the gradient; leave one of them out."
+            "`spectral` must be False with `together=True`, which a `projection` needs, got "
+            f"{spectral!r}: orthogonal steps do not keep the direction of the gradient; leave one "
+            "of them out."
         )
 
     def init(params: Params) -> UnitDirectionsState:
@@ -161,12 +162,14 @@ def unit_directions(
             else (*_by_coordinate(g, r, weight.astype(r.dtype)), m, None)
             for g, r, m, mark in each
         ]
-        directions, inverse, moments = (
-            jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(3)
+        directions, inverse = (
+            jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(2)
         )
         squares = gathered([square, *(leaf[3] for leaf in found if leaf[3] is not None)])
         spread = jnp.sum(squares) / max(sum(float(g.size) for g in leaves), 1.0)
-        momentum = None if state.momentum is None else moments
+        momentum = None
+        if state.momentum is not None:
+            momentum = jax.tree.unflatten(structure, [leaf[2] for leaf in found])
         return directions, UnitDirectionsState(t, inverse, momentum, spread)
 
     return optax.GradientTransformation(init, update)
