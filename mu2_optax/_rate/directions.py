@@ -9,7 +9,7 @@ import optax
 
 from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.newton_schulz import newton_schulz
-from mu2_optax._internal.sharding import left_to_partitioner
+from mu2_optax._internal.sharding import left_to_partitioner, varying_like
 from mu2_optax._internal.tree_checks import check_state
 from mu2_optax._internal.trees import (
     gathered,
@@ -122,17 +122,17 @@ def unit_directions(
         leaves, structure = jax.tree.flatten(params)
         marks = matrices(spectral, params)
         each = list(zip(leaves, marks, strict=True))
+        scales = [jnp.zeros([], float)] if together else [zeros(p, mark) for p, mark in each]
+        scales, spread = varying_like((scales, jnp.zeros([], float)), params)
         return UnitDirectionsState(
             t=jnp.zeros([], jnp.int32),
-            inverse=jnp.zeros([], float)
-            if together
-            else jax.tree.unflatten(structure, [zeros(p, mark) for p, mark in each]),
+            inverse=scales[0] if together else jax.tree.unflatten(structure, scales),
             momentum=None
             if never(spectral)
             else jax.tree.unflatten(
                 structure, [jnp.zeros_like(p) if mark else jnp.zeros([]) for p, mark in each]
             ),
-            spread=jnp.zeros([], float),
+            spread=spread,
         )
 
     def update(

@@ -131,7 +131,7 @@ def _thinned(lengths: list[int], most: int) -> list[int]:
 
 
 def _strides(lengths: list[int], places: list[int]) -> list[int]:
-    """From place to place along each axis; the longest are cut first where a block spans too much."""
+    """From place to place along each axis; the longest is cut where a block spans too much."""
     strides = [_stride(n, k) for n, k in zip(lengths, places, strict=True)]
     while math.prod(_spans(places, strides)) > _SPAN:
         longest = strides.index(max(strides))

@@ -251,6 +251,7 @@ def test_command_lists_tasks_optimizers_and_metrics(capsys):
         (["--optimizers", "mu2"], ["no optimizer 'mu2'", "mu2_sgd", "anytime_sgd"]),
         (["--optimizers", ","], ["no optimizer given"]),
         (["--metric", "accuracy"], ["no metric 'accuracy'", "Did you mean 'test_accuracy'?"]),
+        (["--strategy", "loop", "--chunk-size", "2"], ["--chunk-size does not apply", "loop"]),
         (["--ball", "-1"], ["--ball must be positive and finite, got -1"]),
         (["--lrs", "1e-60,1e-50"], ["--lrs must be positive and finite", "1e-60"]),
         (["--lrs", "1:10:geo3"], ["look like 1e-4:1e4:log9"]),

@@ -56,6 +56,11 @@ def make_plan(options: argparse.Namespace) -> Plan:
         raise UsageError("--task and --data are for built-in tasks; a function reads its own data.")
     if options.ball is not None and not 0 < options.ball < inf:
         raise UsageError(f"--ball must be positive and finite, got {options.ball:g}.")
+    if options.chunk_size is not None and options.strategy != "vmap":
+        raise UsageError(
+            f"--chunk-size does not apply to --strategy {options.strategy}, which runs one cell "
+            "after another; leave one of them out."
+        )
     rates = parse_rates(options.lrs or (RATES if options.ball is None else BALL_RATES))
     seeds = parse_seeds(options.seeds)
     choose("optimizer", options.optimizers or "all", OPTIMIZERS, GROUPS)
