@@ -303,7 +303,7 @@ def sweeps(rounds: int, steps: int) -> Iterator[dict[str, Any]]:
 
     def ours() -> float:
         info = sweep(train, RATES, SEEDS, progress=False).info
-        compiling.append(info["compile_seconds"])  # later rounds find it in the cache
+        compiling.append(info["compile_seconds"])
         return info["run_seconds"]
 
     @timed

@@ -49,9 +49,8 @@ PUBLIC = {
     "mu2_optax.nnx": "eval_model recalibrate value_and_grad",
     "mu2_optax.linen": "TrainState eval_state recalibrate",
     "mu2_optax.sweep": """
-        Data LearningRateSensitivity PlateauWidth StabilityRange SweepInterrupted
-        SweepResult halving load_digits load_mnist load_results lr_sensitivity merge plateau_width
-        plot_curves plot_sweep save_results stability_range sweep
+        Data Measure SweepInterrupted SweepResult halving load_digits load_mnist load_results
+        lr_sensitivity merge plateau_width plot_curves plot_sweep save_results stability_range sweep
         write_csv write_report
     """,
 }

@@ -18,9 +18,7 @@ from mu2_optax.sweep._files import load_results as load_results
 from mu2_optax.sweep._files import save_results as save_results
 from mu2_optax.sweep._files import write_csv as write_csv
 from mu2_optax.sweep._halving import halving as halving
-from mu2_optax.sweep._measures import LearningRateSensitivity as LearningRateSensitivity
-from mu2_optax.sweep._measures import PlateauWidth as PlateauWidth
-from mu2_optax.sweep._measures import StabilityRange as StabilityRange
+from mu2_optax.sweep._measures import Measure as Measure
 from mu2_optax.sweep._measures import lr_sensitivity as lr_sensitivity
 from mu2_optax.sweep._measures import plateau_width as plateau_width
 from mu2_optax.sweep._measures import stability_range as stability_range

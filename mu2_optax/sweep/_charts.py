@@ -1,7 +1,7 @@
 """The two charts: a metric against the learning rate, and against steps."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +13,12 @@ from mu2_optax.sweep._metrics import (
     all_rates,
     band_of_rates,
     implied_mode,
-    mean,
     metric_mode,
     over_rates,
     spaced,
 )
 from mu2_optax.sweep._result import Results, SweepResult, by_label
-from mu2_optax.sweep._styles import numbered_styles, styles
+from mu2_optax.sweep._styles import styles
 
 if TYPE_CHECKING:
     from altair import LayerChart
@@ -55,7 +54,7 @@ def plot_sweep(
       An Altair chart. ``chart.save("sweep.png")`` writes PNG, SVG, PDF or HTML by the suffix,
       ``chart.properties(width=300)`` changes its size, and ``a | b`` puts two side by side.
     """
-    labelled = over_rates(_labelled(results))
+    labelled = over_rates(by_label(results))
     mode = metric_mode(metric, mode)
     rates = all_rates(labelled)
     if (rates == 0).any():
@@ -82,10 +81,6 @@ def plot_sweep(
                 marks.append(point | {"kind": "diverged", "y": _edge(y, mode), "mean": said})
             elif rate == result.info.get("untouched") and np.isfinite(value):
                 marks.append(point | {"kind": "published default"})
-    for rate in rates:  # the crosses of several lines side by side
-        crosses = [mark for mark in marks if mark["kind"] == "diverged" and mark["x"] == rate]
-        for i, cross in enumerate(crosses):
-            cross["x"] *= (10 * rates[-1] / rates[0]) ** (0.014 * (i - (len(crosses) - 1) / 2))
     ends = padded(rates[0], rates[-1], log=True) if rates.size else (0.1, 10.0)
     x = Axis("learning rate", *ends, log=True, ticks=rates.tolist() if len(rates) <= 16 else ())
     looks = {names[label]: look for label, look in styles(labelled).items()}
@@ -97,55 +92,40 @@ def plot_curves(
     metric: str,
     *,
     learning_rate: float | Mapping[str, float] | None = None,
-    steps: Sequence[float] | None = None,
     mode: Mode | None = None,
-    title: str | None = None,
 ) -> "LayerChart":
     """Draws a metric that is a curve against steps, a line for each result.
 
     The line is the mean over seeds, the band goes from the lowest seed to the highest; a line ends,
-    with a cross at the edge, where a seed diverged.
+    with a cross at the edge, where a seed diverged. The steps are 1, 2, ..., or those in
+    ``result.info["curve_steps"]``, such as [0, 10, 20].
 
     Args:
       results: A result, a list of results with distinct labels, or a dict of them by label.
       metric: The metric's name.
-      learning_rate: The rate, or a dict with a rate for each label. If None, each rate of a single
-        result is a line.
-      steps: The step of each value of the curve; if None, those in ``result.info["curve_steps"]``,
-        or 1, 2, ...
+      learning_rate: The rate, or a dict with a rate for each label; not needed for results without
+        axes, as `SweepResult.select` gives them.
       mode: Whether low (``"min"``) or high (``"max"``) is better; if None, by the metric's name,
         or low. What is better high, such as an accuracy, gets no logarithmic axis.
-      title: A title, or None.
 
     Returns:
       An Altair chart, as from `plot_sweep`.
     """
     mode = mode or implied_mode(metric) or "min"
-    labelled = _labelled(results)
-    (_, first), *others = labelled.items()
-    if learning_rate is None and (others or not first.axes):
-        raise ValueError(
-            "`learning_rate` must be given to compare several results, such as learning_rate=0.1."
-        )
-    if learning_rate is None:
-        rates = first.learning_rates.tolist()
-        lines = {f"{rate:g}": first.select(learning_rate=rate) for rate in rates}
-        looks, legend = numbered_styles(lines), "learning rate"
-    else:
-        alone = not isinstance(learning_rate, Mapping)
-        given: Any = dict.fromkeys(labelled, learning_rate) if alone else learning_rate
-        lines = {
-            label: r.select(learning_rate=given[label]) if r.axes else r
-            for label, r in labelled.items()
-        }
-        looks, legend = styles(lines), None
+    labelled = by_label(results)
+    lines, rates = dict[str, SweepResult](), learning_rate
+    for label, result in labelled.items():
+        if result.axes and rates is None:
+            raise ValueError("`learning_rate` must be given, such as learning_rate=0.1.")
+        rate: Any = rates[label] if isinstance(rates, Mapping) and result.axes else rates
+        lines[label] = result.select(learning_rate=rate) if result.axes else result
     drawn = {name: line for name, line in lines.items() if line.metrics and line.finished.any()}
     bands = {name: _band_of_steps(line, metric) for name, line in drawn.items()}
-    starts = [band.mean[:1] for band in bands.values()]
-    y = fitted_axis(spaced(metric), bands.values(), mode, typical=starts)
+    y = fitted_axis(spaced(metric), bands.values(), mode)
     points, marks, last = [], [], 1.0
     for name, band in bands.items():
-        at = _steps(drawn[name], metric, steps)
+        count, known = drawn[name].metric(metric).shape[-1], drawn[name].info.get("curve_steps", ())
+        at = list(known if len(known) == count else range(1, count + 1))
         last, end = max(last, at[-1]), len(band.mean)
         drawn_at = np.unique(np.linspace(0, max(end - 1, 0), min(end, _VALUES)).astype(int))
         every = -(-len(drawn_at) // _MARKERS)
@@ -156,13 +136,7 @@ def plot_curves(
         if end < len(at):
             place = {"line": name, "x": at[end], "at": f"{at[end]:g}", "mean": "diverged"}
             marks.append(place | {"kind": "diverged", "y": _edge(y, mode)})
-    return draw(points, marks, looks, Axis("step", 0.0, last), y, title=title, legend=legend)
-
-
-def _labelled(results: Results) -> dict[str, SweepResult]:
-    if labelled := by_label(results):
-        return labelled
-    raise ValueError("there is nothing to plot: `results` is empty.")
+    return draw(points, marks, styles(lines), Axis("step", 0.0, last), y)
 
 
 def _point(line: str, x: float, band: Band, i: int, y: Axis) -> dict[str, Any]:
@@ -193,15 +167,4 @@ def _band_of_steps(result: SweepResult, metric: str) -> Band:
         )
     alive = np.logical_and.accumulate(np.isfinite(curves).all(axis=0))
     curves = curves[:, alive]
-    return Band(mean(curves, axis=0), curves.min(axis=0), curves.max(axis=0))
-
-
-def _steps(result: SweepResult, metric: str, steps: Sequence[float] | None) -> list[float]:
-    """The step of each value of a curve."""
-    count = result.metric(metric).shape[-1]
-    if steps is None:
-        known = result.info.get("curve_steps") or ()
-        steps = known if len(known) == count else range(1, count + 1)
-    if len(steps) != count:
-        raise ValueError(f"`steps` must have {count} numbers, as {metric!r} has, got {len(steps)}.")
-    return [float(step) for step in steps]
+    return Band(curves.mean(axis=0), curves.min(axis=0), curves.max(axis=0))

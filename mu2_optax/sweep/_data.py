@@ -3,6 +3,7 @@
 import gzip
 import os
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,22 +43,13 @@ def load_digits(*, standardize: bool = True) -> Data:
       >>> load_digits().train_x.shape
       (1438, 8, 8)
     """
-    try:
-        from sklearn.datasets import load_digits as load
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "`load_digits` needs scikit-learn: `pip install scikit-learn`"
-        ) from error
+    from sklearn.datasets import load_digits as load
+
     images, labels = load(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))
-    images, labels = images[order].reshape(-1, 8, 8), labels[order].astype(np.int32)
-    held_out = np.arange(len(images)) % 5 == 4
-    if standardize:
-        images = (images - images[~held_out].mean()) / images[~held_out].std()
-    else:
-        images = images / 16
-    images = images.astype(np.float32)
-    return Data(images[~held_out], labels[~held_out], images[held_out], labels[held_out])
+    images, labels = images[order].reshape(-1, 8, 8), labels[order]
+    test = np.arange(len(images)) % 5 == 4
+    return _scaled((images[~test], labels[~test], images[test], labels[test]), 16, standardize)
 
 
 def load_mnist(folder: str | Path | None = None, *, standardize: bool = True) -> Data:
@@ -75,47 +67,47 @@ def load_mnist(folder: str | Path | None = None, *, standardize: bool = True) ->
     folder = folder or os.environ.get(DATA_VARIABLE)
     if not folder:
         raise FileNotFoundError(
-            f"MNIST must be on disk: pass the folder of its four IDX files, such as "
-            f"train-images-idx3-ubyte.gz (on the command line, --data), or set {DATA_VARIABLE}."
+            "MNIST must be on disk: pass the folder of its four IDX files (on the command line, "
+            f"--data), or set {DATA_VARIABLE}."
         )
-    parts = []
+    parts: list[Any] = []
     for part in ("train", "t10k"):
-        images, x = _read_idx(Path(folder), f"{part}-images-idx3-ubyte")
-        labels, y = _read_idx(Path(folder), f"{part}-labels-idx1-ubyte")
-        if x.ndim != 3 or not x.size:
-            raise ValueError(f"{images}: expected (count, height, width), got {list(x.shape)}.")
-        if y.shape != (len(x),) or y.max() > 9:
-            found = f"{list(y.shape)} up to {y.max()}"
-            raise ValueError(f"{labels}: expected {len(x)} labels from 0 to 9, got {found}.")
-        parts += [x, y.astype(np.int32)]
+        x = _read_idx(Path(folder), f"{part}-images-idx3-ubyte")
+        y = _read_idx(Path(folder), f"{part}-labels-idx1-ubyte")
+        if x.ndim != 3 or y.shape != x.shape[:1] or not y.size or y.max() > 9:
+            raise ValueError(
+                f"{folder}: expected {part} images (count, height, width) with labels from 0 to 9, "
+                f"got arrays of the shapes {x.shape} and {y.shape}."
+            )
+        parts += [x.astype(np.float32), y]
+    return _scaled(parts, 255, standardize)
+
+
+def _scaled(parts: Sequence[Any], white: int, standardize: bool) -> Data:
+    """Images in [0, 1], or with the training pixels' mean 0 and deviation 1."""
     train_x, train_y, test_x, test_y = parts
-    shift, scale = 0.0, 255.0
+    shift, scale = 0.0, float(white)
     if standardize:
         shift, scale = train_x.mean(dtype=np.float64), max(train_x.std(dtype=np.float64), 1e-6)
     train_x, test_x = (
-        (x.astype(np.float32) - np.float32(shift)) / np.float32(scale) for x in (train_x, test_x)
+        ((x - x.dtype.type(shift)) / x.dtype.type(scale)).astype(np.float32)
+        for x in (train_x, test_x)
     )
-    return Data(train_x, train_y, test_x, test_y)
+    return Data(train_x, train_y.astype(np.int32), test_x, test_y.astype(np.int32))
 
 
-def _read_idx(folder: Path, name: str) -> tuple[Path, npt.NDArray[Any]]:
-    """Finds a file of bytes in the format IDX, plain or gzipped, and reads its array."""
+def _read_idx(folder: Path, name: str) -> npt.NDArray[np.uint8]:
+    """Reads the array of a file of bytes in the format IDX, plain or gzipped."""
     files = [place / file for place in (folder, folder / "mnist") for file in (f"{name}.gz", name)]
     path = next((file for file in files if file.is_file()), None)
     if path is None:
-        raise FileNotFoundError(
-            f"no {name}.gz in {folder} or {folder / 'mnist'}; the folder that was passed (on the "
-            f"command line, --data; else {DATA_VARIABLE}) must hold the four IDX files."
-        )
+        raise FileNotFoundError(f"no {name}.gz in {folder} or {folder / 'mnist'}.")
     try:
         content = path.read_bytes()
         content = gzip.decompress(content) if path.suffix == ".gz" else content
         if content[:3] != b"\0\0\x08":  # the type of bytes; the number of axes and their lengths
             raise ValueError(f"it starts with {content[:3]!r}")
         shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
-        return path, np.frombuffer(content, np.uint8, offset=4 + shape.nbytes).reshape(shape)
+        return np.frombuffer(content, np.uint8, offset=4 + shape.nbytes).reshape(shape)
     except (EOFError, IndexError, gzip.BadGzipFile, zlib.error, ValueError) as error:
-        raise ValueError(
-            f"{path}: expected a complete IDX file of bytes; it is cut off, corrupt or something "
-            f"else ({error})."
-        ) from error
+        raise ValueError(f"{path}: expected a complete IDX file of bytes ({error}).") from error

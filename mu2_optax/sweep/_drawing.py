@@ -27,6 +27,7 @@ _LEGEND: dict[str, Any] = {
     "symbolOpacity": 1, "symbolSize": 55, "symbolStrokeColor": "#777777",
 }  # fmt: skip
 _MARKS = {"published default": "circle", "diverged": "M-.6-.6L.6 .6M-.6 .6L.6-.6"}
+
 _CHARTS = itertools.count()  # charts side by side need names of their own for what is selected
 
 
@@ -41,23 +42,17 @@ class Axis(NamedTuple):
 
 
 def fitted_axis(
-    title: str,
-    bands: Iterable[Band],
-    mode: Mode,
-    *,
-    ylim: tuple[float, float] | None = None,
-    typical: Sequence[Any] | None = None,
+    title: str, bands: Iterable[Band], mode: Mode, *, ylim: tuple[float, float] | None = None
 ) -> Axis:
     """The vertical axis that holds the bands, logarithmic if they are over a factor of 30 apart.
 
-    It leaves out what is over ten thousand times as bad as the best quarter of the ``typical``
-    values, which are the means if None.
+    It leaves out what is over ten thousand times as bad as the best quarter of the means.
     """
     drawn, sign = list(bands), loss_sign(mode)
     losses = sign * _finite(array for band in drawn for array in band)
     low, high = ylim or (0.0, 1.0)
     if ylim is None and losses.size:
-        quarter = float(np.quantile(sign * _finite(typical or [b.mean for b in drawn]), 0.25))
+        quarter = float(np.quantile(sign * _finite(band.mean for band in drawn), 0.25))
         kept = losses[losses <= quarter + 1e4 * max(abs(quarter), 1.0)]
         low, high = sorted((float(sign * kept.min()), float(sign * kept.max())))
     log = mode == "min" and low > 0 and high / 30 > low
@@ -91,7 +86,6 @@ def draw(
     y: Axis,
     *,
     title: str | None = None,
-    legend: str | None = None,
     bold: Collection[str] = (),
 ) -> "LayerChart":
     """Draws lines with bands and markers, marks above them, and a legend that hides lines.
@@ -100,11 +94,7 @@ def draw(
     marker), and what a pointer shows: ``at``, ``mean`` and ``seeds``. A mark also has a ``kind``,
     "published default" or "diverged".
     """
-    try:
-        alt: Any = importlib.import_module("altair")
-    except ModuleNotFoundError as error:
-        message = "charts need Altair: `pip install altair vl-convert-python`"
-        raise ModuleNotFoundError(message) from error
+    alt: Any = importlib.import_module("altair")
 
     def scaled(axis: Axis, **options: Any) -> dict[str, Any]:
         kind: dict[str, Any] = {"type": "log"} if axis.log else {"type": "linear", "zero": False}
@@ -121,7 +111,7 @@ def draw(
     up = alt.Y("y:Q", **scaled(y, tickCount=6))
     colors, dashes, markers = (list(values) for values in zip(*looks.values(), strict=True))
     widths = [4.5 if name in bold else 2 for name in looks]
-    color, keys = by_line(alt.Color, colors), alt.Legend(title=legend, **_LEGEND)
+    color, keys = by_line(alt.Color, colors), alt.Legend(title=None, **_LEGEND)
     number, every_line = next(_CHARTS), [{"line": name} for name in looks]
     shown = alt.selection_point(
         f"shown_{number}", fields=["line"], value=every_line, bind="legend", toggle="true",
@@ -135,7 +125,7 @@ def draw(
         by_line(alt.StrokeDash, dashes, keys), by_line(alt.StrokeWidth, widths, keys),
         by_line(alt.Shape, samples, keys),
     ).add_params(shown, zoom)  # fmt: skip
-    pointed = {"line": legend or "optimizer", "at": x.title, "mean": y.title, "seeds": "over seeds"}
+    pointed = {"line": "optimizer", "at": x.title, "mean": y.title, "seeds": "over seeds"}
     tooltip = [alt.Tooltip(f"{field}:N", title=name) for field, name in pointed.items()]
     data = alt.Chart().transform_filter(shown)
     band = data.mark_area(opacity=0.15, clip=True)

@@ -1,25 +1,26 @@
 """The public call, which takes every cell from the user's function to a result."""
 
 import json
+import os
+import platform
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
-from math import ceil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, TypeAlias, get_args
 
 import jax
 import numpy as np
 import numpy.typing as npt
 
-from mu2_optax.sweep._cells import Block, Cells
-from mu2_optax.sweep._environment import describe_machine, describe_versions
-from mu2_optax.sweep._grid import Grid, Rates, make_grid
+from mu2_optax.sweep._cells import Cells
+from mu2_optax.sweep._grid import Block, Rates, make_grid
 from mu2_optax.sweep._program import CompiledProgram, PythonProgram, Size, Train
 from mu2_optax.sweep._result import SweepResult
-from mu2_optax.sweep._resume import Folder
-from mu2_optax.sweep._terminal import noting_the_first_interrupt, progress_bar
+from mu2_optax.sweep._resume import Folder, describe_versions
 
 Strategy: TypeAlias = Literal["vmap", "loop", "python"]
 """How the cells run; see :func:`sweep`."""
@@ -40,7 +41,6 @@ def sweep(
     *,
     strategy: Strategy = "vmap",
     chunk_size: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
     progress: bool = True,
     resume: str | Path | None = None,
     label: str = "",
@@ -69,9 +69,7 @@ def sweep(
         ``train(key=key)`` runs once per seed.
       seeds: The number of seeds (then 0, 1, ...), or the seeds themselves.
       strategy: ``"vmap"``, ``"loop"`` or ``"python"``.
-      chunk_size: How many cells run side by side (on each device), to bound memory.
-      devices: Devices of this process and of one kind to split each vmapped call over, such as
-        ``jax.local_devices()``; the default device if None.
+      chunk_size: How many cells run side by side, to bound memory.
       progress: Whether to show tqdm's progress bar.
       resume: A folder that keeps the cells of each finished call in a file. Cells that it has do
         not run again; the grid may have more rates and seeds than before. Refused if another sweep
@@ -84,8 +82,7 @@ def sweep(
       The result; ``result.metrics["loss"]`` has the shape (rates, seeds, ...).
 
     Raises:
-      SweepInterrupted: On Ctrl-C, when the running call has finished; a second Ctrl-C does not
-        wait for it.
+      SweepInterrupted: On Ctrl-C, with what has finished; the call that ran is lost.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -101,56 +98,50 @@ def sweep(
       True
     """
     grid = make_grid(learning_rates, seeds)
-    devices = _check_options(strategy, chunk_size, devices)
+    _check_options(strategy, chunk_size)
     context = json.loads(json.dumps(context or {}, allow_nan=False))  # as files return it
-    size, parts = _size_of_calls(grid, strategy, chunk_size, len(devices or [None]))
-    program: CompiledProgram | PythonProgram
     if strategy == "python":
         program = PythonProgram(train, grid)
     else:
-        program = CompiledProgram(train, grid, strategy == "vmap", devices, parts[1] > 1)
+        program = CompiledProgram(train, grid, strategy == "vmap")
     info = {
         "strategy": strategy,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": describe_versions(),
-        "machine": describe_machine(devices),
+        "machine": _describe_machine(),
         "context": context,
     }
-    cells, folder = Cells(grid, program.outputs), None
+    cells, folder = Cells(grid), None
     if resume is not None:
-        names, text = list(program.outputs) or None, program.fingerprint()
+        names, text = list(program.names) or None, program.fingerprint()
         identity = {"label": label, "metrics": names, "program": text, "context": context}
         folder = Folder(resume, grid, identity)
         for block, metrics in folder.read():
             cells.add(block, metrics)
-    calls = _calls(cells.done, size, parts)
+    calls = _calls(cells.done, program.call_size(chunk_size))
     start, interrupted, failure = time.perf_counter(), False, None
     try:
-        with (
-            noting_the_first_interrupt() as noted,
-            progress_bar(int(cells.done.sum()), cells.done.size, label, progress) as show,
-        ):
-            for block, own_size in calls:
-                if noted.is_set():
-                    raise KeyboardInterrupt
+        with _progress_bar(cells.done, label, progress) as bar:
+            for block, size in calls:
                 try:
-                    metrics = program.run(block, own_size)
+                    metrics = program.run(block, size)
                     cells.add(block, metrics)
                 except Exception as error:
-                    error.add_note(f"while running {cells.describe(block)}")
+                    if "KeyboardInterrupt" in str(error):  # in a host callback
+                        raise KeyboardInterrupt from error
+                    error.add_note(f"while running {grid.describe(block)}")
                     if strategy == "vmap":
-                        lanes = own_size[0] * own_size[1]
+                        lanes = size[0] * size[1]
                         error.add_note(f"{lanes} cells ran side by side; `chunk_size` bounds them")
                         raise
-                    failure, reason = error, in_a_line(error)
-                    warnings.warn(f"{cells.describe(block)} failed: {reason}", stacklevel=2)
-                    cells.fail(block, reason)
+                    failure, text = error, str(error).strip() or "no message"
+                    reason = f"{type(error).__name__}: {text.splitlines()[-1].strip()}"
+                    warnings.warn(f"{grid.describe(block)} failed: {reason}", stacklevel=2)
+                    cells.errors[int(block.points[0]), int(block.seeds[0])] = reason
                 else:
                     if folder:
                         folder.write(block, metrics)
-                show(block.points.size * block.seeds.size)
-            if noted.is_set():
-                raise KeyboardInterrupt
+                bar.update(block.points.size * block.seeds.size)
     except KeyboardInterrupt:
         interrupted = True
     seconds = time.perf_counter() - start - program.compile_seconds
@@ -163,31 +154,23 @@ def sweep(
     return result
 
 
-def in_a_line(error: Exception) -> str:
-    """The error's type and the last line of its text; XLA's own traceback is before that."""
-    lines = str(error).strip().splitlines() or ["no message"]
-    return f"{type(error).__name__}: {lines[-1].strip()}"
+def _describe_machine() -> dict[str, Any]:
+    """What a reader of timings wants to know."""
+    (device,) = jax.device_put(np.float32(0)).devices()  # the default one
+    kind = {"device": device.device_kind, "cores": os.cpu_count()}
+    return {"architecture": platform.machine(), **kind}
 
 
-def _size_of_calls(
-    grid: Grid, strategy: str, chunk_size: int | None, devices: int
-) -> tuple[Size, Size]:
-    """How many points and seeds a call takes, and how many parts of each the devices share."""
-    points, seeds = len(grid.points), len(grid.seeds)
-    if strategy != "vmap":
-        return (1, 1), (1, 1)
-    # Split what leaves the fullest device with the fewest cells.
-    split_points = ceil(points / devices) * seeds <= points * ceil(seeds / devices)
-    parts = (devices, 1) if split_points else (1, devices)
-    own_points, own_seeds = ceil(points / parts[0]), ceil(seeds / parts[1])
-    if chunk_size is not None and chunk_size < own_points:  # a part of one seed, in equal calls
-        own_points, own_seeds = ceil(own_points / ceil(own_points / chunk_size)), 1
-    elif chunk_size is not None:  # whole seeds
-        own_seeds = ceil(own_seeds / ceil(own_seeds / (chunk_size // own_points)))
-    return (own_points * parts[0], own_seeds * parts[1]), parts
+def _progress_bar(done: npt.NDArray[np.bool_], label: str, shown: bool) -> Any:
+    """Tqdm's bar, which draws in a terminal, a notebook or a log, or what only counts."""
+    if not shown:
+        return nullcontext(SimpleNamespace(update=lambda cells: None))
+    from tqdm.auto import tqdm
+
+    return tqdm(initial=int(done.sum()), total=done.size, desc=label or "sweep", unit="cell")
 
 
-def _calls(done: npt.NDArray[np.bool_], size: Size, parts: Size) -> list[tuple[Block, Size]]:
+def _calls(done: npt.NDArray[np.bool_], size: Size) -> list[tuple[Block, Size]]:
     """The calls for the cells that are not done, all points of the first seeds first.
 
     Calls of one size cover the grid, so that they are compiled once, and so that a resumed sweep
@@ -201,34 +184,16 @@ def _calls(done: npt.NDArray[np.bool_], size: Size, parts: Size) -> list[tuple[B
             for lacking in np.unique(missing, axis=1).T:
                 points = point + np.flatnonzero(lacking)
                 seeds = seed + np.flatnonzero((lacking == missing.T).all(axis=1))
-                lengths = [-(-i.size // n) * n for i, n in zip((points, seeds), parts, strict=True)]
-                own = size if missing.all() else (lengths[0], lengths[1])
                 if lacking.any():
+                    own = size if missing.all() else (len(points), len(seeds))
                     calls.append((Block(points, seeds), own))
     return calls
 
 
-def _check_options(
-    strategy: str, chunk_size: int | None, devices: Sequence[jax.Device] | None
-) -> list[jax.Device] | None:
-    """Requires options that exist and go together; returns the devices as a list."""
+def _check_options(strategy: str, chunk_size: int | None) -> None:
     if strategy not in get_args(Strategy):
         raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
     if chunk_size is not None and (chunk_size < 1 or chunk_size != int(chunk_size)):
         raise ValueError(f"`chunk_size` must be an integer of at least 1, got {chunk_size!r}.")
-    if strategy != "vmap" and (chunk_size is not None or devices is not None):
-        raise ValueError(
-            f"`chunk_size` and `devices` do not apply to strategy {strategy!r}, which runs one "
-            "cell after another; leave them out."
-        )
-    if devices is None:
-        return None
-    listed = list(devices) if isinstance(devices, Sequence | np.ndarray) else [devices]
-    kinds = {device.platform for device in listed if isinstance(device, jax.Device)}
-    known = set(jax.local_devices(backend=kinds.pop())) if len(kinds) == 1 else set()
-    if not listed or not set(listed) <= known or len(set(listed)) < len(listed):
-        raise ValueError(
-            "`devices` must be distinct devices of one kind and of this process, such as "
-            f"jax.local_devices(), got {devices!r}."
-        )
-    return listed
+    if strategy != "vmap" and chunk_size is not None:
+        raise ValueError(f"`chunk_size` does not apply to strategy {strategy!r}; leave it out.")

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -31,17 +30,16 @@ def save_results(path: str | Path, results: Results) -> None:
       path: A file name that ends in ``.npz``.
       results: A result, a list of results with distinct labels, or a dict of them by label.
     """
+    if Path(path).suffix != ".npz":
+        raise ValueError(f"`path` must end in .npz, got {str(path)!r}.")
     arrays: dict[str, npt.NDArray[Any]] = {}
     entries = []
-    for i, result in enumerate(by_label(results).values()):
+    for i, (label, result) in enumerate(by_label(results).items()):
         grid = {"seeds": result.seeds, "finished": result.finished}
         for part, own in (("grid", grid), ("axes", result.axes), ("metrics", result.metrics)):
             arrays |= {f"{i}/{part}/{name}": array for name, array in own.items()}
-        errors = [[[int(place) for place in at], error] for at, error in result.errors.items()]
-        names = {"axes": list(result.axes), "metrics": list(result.metrics)}
-        entries.append({"label": result.label, **names, "errors": errors, "info": result.info})
-    if Path(path).suffix != ".npz":
-        raise ValueError(f"`path` must end in .npz, got {str(path)!r}.")
+        errors = [[[*map(int, at)], error] for at, error in result.errors.items()]
+        entries.append({"label": label, "errors": errors, "info": result.info})
     write_npz(path, {"format": FORMAT, "results": entries}, arrays)
 
 
@@ -60,15 +58,14 @@ def load_results(path: str | Path) -> dict[str, SweepResult]:
         if header["format"] != FORMAT:
             raise ValueError(f"format {header['format']!r} instead of {FORMAT!r}")
         for i, entry in enumerate(header["results"]):
-            results[entry["label"]] = SweepResult(
-                metrics={name: arrays[f"{i}/metrics/{name}"] for name in entry["metrics"]},
-                axes={name: arrays[f"{i}/axes/{name}"] for name in entry["axes"]},
-                seeds=arrays[f"{i}/grid/seeds"],
-                finished=arrays[f"{i}/grid/finished"],
-                errors={tuple(at): error for at, error in entry["errors"]},
-                label=entry["label"],
-                info=entry["info"],
-            )
+            parts: dict[str, dict[str, Any]] = {"grid": {}, "axes": {}, "metrics": {}}
+            for key, array in arrays.items():
+                at, part, name = key.split("/", 2)
+                if at == str(i):
+                    parts[part][name] = array
+            entry["errors"] = {tuple(at): error for at, error in entry["errors"]}
+            label = entry["label"]
+            results[label] = SweepResult(parts["metrics"], parts["axes"], **parts["grid"], **entry)
     except DAMAGE as error:
         raise ValueError(
             f"{path} is not a result of a sweep, or is damaged ({error}); load a file written by "
@@ -91,15 +88,15 @@ def write_csv(path: str | Path, results: Results) -> None:
     names = [name for result in listed for name in ("optimizer", *result.axes)]
     names += [SEED, *(name for result in listed for name in result.metrics)]
     names = list(dict.fromkeys(names + ["error"] * any(result.errors for result in listed)))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    for result in listed:
+        table = result.columns()
+        for row in zip(*table.values(), strict=True):
+            writer.writerow(dict(zip(table, map(_field, row), strict=True)))
     with written_whole(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(names)
-        for result in listed:
-            table = result.columns()
-            blank = [""] * len(table[SEED])
-            writer.writerows(zip(*(map(_field, table.get(n, blank)) for n in names), strict=True))
-        text.detach()
+        file.write(text.getvalue().encode())
 
 
 def write_npz(
@@ -122,20 +119,16 @@ def read_npz(path: str | Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
 def written_whole(path: str | Path) -> Iterator[IO[bytes]]:
     """Opens a file that replaces the one at ``path`` once it is on disk; never a part of it."""
     path = Path(path)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with part.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        os.replace(name, path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):  # such as a full disk
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-        raise
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _field(value: Any) -> Any:

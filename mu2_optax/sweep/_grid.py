@@ -4,11 +4,10 @@ A *cell* is a point (a combination of the axes' values) and a seed, always in th
 """
 
 import itertools
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -21,7 +20,12 @@ RESERVED = ("key", SEED, "optimizer", "error")
 Rates: TypeAlias = Sequence[float | np.number[Any]] | npt.NDArray[Any] | jax.Array
 """A list or an array of numbers."""
 
-Indices: TypeAlias = npt.NDArray[np.int64]
+
+class Block(NamedTuple):
+    """A few points times a few seeds, by their indices in a grid."""
+
+    points: npt.NDArray[np.int64]
+    seeds: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,19 +52,20 @@ class Grid:
         """Every combination of the axes' values, one per row; without axes an empty one."""
         return np.asarray(list(itertools.product(*self.axes.values())), dtype=np.float64)
 
-    def places(self, points: npt.NDArray[Any], seeds: npt.NDArray[Any]) -> tuple[Indices, Indices]:
+    def places(self, points: npt.NDArray[Any], seeds: npt.NDArray[Any]) -> Block:
         """Where points and seeds are in this grid, -1 where they are not."""
-        of_points = {tuple(point): i for i, point in enumerate(self.points.tolist())}
-        of_seeds = {seed: i for i, seed in enumerate(self.seeds.tolist())}
-        return (
-            np.asarray([of_points.get(tuple(point), -1) for point in points.tolist()], np.int64),
-            np.asarray([of_seeds.get(seed, -1) for seed in seeds.tolist()], np.int64),
+        own_points = {tuple(point): i for i, point in enumerate(self.points.tolist())}
+        own_seeds = {seed: i for i, seed in enumerate(self.seeds.tolist())}
+        return Block(
+            np.asarray([own_points.get(tuple(point), -1) for point in points.tolist()], np.int64),
+            np.asarray([own_seeds.get(seed, -1) for seed in seeds.tolist()], np.int64),
         )
 
-    def describe(self, point: int, seed: int) -> str:
-        """The cell in words: ``learning_rate=0.1, seed=0``."""
-        names = [f"{name}={v:g}" for name, v in zip(self.axes, self.points[point], strict=True)]
-        return ", ".join([*names, f"seed={self.seeds[seed]}"])
+    def describe(self, block: Block) -> str:
+        """The first cell of a block in words: ``learning_rate=0.1, seed=0``."""
+        point, seed = self.points[block.points[0]], self.seeds[block.seeds[0]]
+        names = [f"{name}={value:g}" for name, value in zip(self.axes, point, strict=True)]
+        return ", ".join([*names, f"seed={seed}"])
 
 
 def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
@@ -79,42 +84,26 @@ def make_grid(learning_rates: Any, seeds: int | Sequence[int]) -> Grid:
 
 def _read_axis(name: str, values: Any) -> npt.NDArray[np.float64]:
     """The values of one axis as float64; the float32 number 0.1 becomes that of a list."""
-    label = "`learning_rates`" if name == LEARNING_RATE else f"axis `{name}`"
-    try:
-        array = np.atleast_1d(np.asarray(values))
-        if array.dtype.kind in "cbUS":
-            raise TypeError("complex numbers, booleans or text")
-        array = (array.astype(str) if array.dtype == np.float32 else array).astype(np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(
-            f"{label} must be numbers, got {values!r}; pass a list such as [0.01, 0.1, 1.0]."
-        ) from None
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all():
-        raise ValueError(f"{label} must be a list of finite numbers, got {values!r}.")
-    if name == LEARNING_RATE and (array < 0).any():
-        raise ValueError(f"{label} must not be negative, got {array.min():g}.")
-    _check_distinct(label, array)
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"`{name}` must be numbers such as [0.01, 0.1, 1.0], got {values!r}.")
+    array = (array.astype(str) if array.dtype == np.float32 else array).astype(np.float64)
+    array = np.atleast_1d(array)
+    lowest = 0.0 if name == LEARNING_RATE else -np.inf
+    distinct = array.ndim == 1 and 0 < array.size == len({*array.tolist()})
+    if not distinct or not (np.isfinite(array) & (array >= lowest)).all():
+        rule = "finite" if lowest else "finite and not negative"
+        raise ValueError(f"`{name}` must be distinct numbers, each {rule}, got {values!r}.")
     return array
 
 
 def _read_seeds(seeds: Any) -> npt.NDArray[np.int64]:
-    remedy = "pass a number of seeds such as 3, or a list of seeds such as [0, 1, 2]"
-    try:
-        if np.asarray(seeds).dtype == bool:
-            raise TypeError("operator.index would take them for 0 and 1")
-        values = [operator.index(seed) for seed in np.atleast_1d(seeds)]
-    except TypeError:
-        raise TypeError(f"`seeds` must be integers, got {seeds!r}; {remedy}.") from None
-    if np.ndim(seeds) == 0:
-        values = list(range(values[0]))
-    if not values or min(values) < 0 or max(values) >= 2**32:
-        raise ValueError(f"`seeds` must be some numbers in [0, 2**32), got {seeds!r}; {remedy}.")
-    array = np.asarray(values, dtype=np.int64)
-    _check_distinct("`seeds`", array)
-    return array
-
-
-def _check_distinct(label: str, array: npt.NDArray[Any]) -> None:
-    values, counts = np.unique(array, return_counts=True)
-    if (counts > 1).any():
-        raise ValueError(f"{label} must not repeat a value, got {values[counts > 1][0]:g} twice.")
+    counted = isinstance(seeds, int | np.integer) and not isinstance(seeds, bool)
+    array = np.asarray(range(seeds) if counted and 0 < seeds < 2**32 else seeds)
+    whole = array.ndim == 1 and array.dtype.kind in "iu" and array.size > 0
+    if not whole or array.min() < 0 or array.max() >= 2**32 or len({*array.tolist()}) < array.size:
+        raise ValueError(
+            "`seeds` must be a number of seeds such as 3, or distinct integers in [0, 2**32) such "
+            f"as [0, 1, 2], got {seeds!r}."
+        )
+    return array.astype(np.int64)

@@ -1,7 +1,6 @@
 """Successive halving: short runs of every learning rate, and longer ones of the best of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mu2_optax.sweep._cells import join
-from mu2_optax.sweep._engine import SweepInterrupted, sweep
+from mu2_optax.sweep._engine import sweep
 from mu2_optax.sweep._grid import LEARNING_RATE, Rates, make_grid
-from mu2_optax.sweep._metrics import Mode, loss_sign, mean, metric_mode
+from mu2_optax.sweep._metrics import Mode, loss_sign, metric_mode
 from mu2_optax.sweep._result import SweepResult
 
 KEPT = 1 / 4  # the share of a rung's rates that goes on; budgets grow by the inverse
@@ -52,8 +51,8 @@ def halving(
 
     Returns:
       The result over all rates at the last budget; those that were stopped are not ``finished``.
-      ``info["halving"]`` has ``stopped`` (pairs of a rate and its steps), ``share`` (the steps
-      taken, of those of the whole grid) and ``rungs`` (steps, rates and means of each).
+      ``info["halving"]`` has ``stopped`` (pairs of a rate and its steps) and ``share`` (the steps
+      taken, of those of the whole grid). Ctrl-C gives what the running rung has finished.
 
     Examples:
       >>> import jax
@@ -79,27 +78,19 @@ def halving(
             f"`budgets` must be growing numbers of steps, got {budgets!r}; pass the steps of a "
             "whole run, such as 440, or those of each rung, such as [27, 110, 440]."
         )
-    left, stopped, rungs = grid.axes[LEARNING_RATE], [], []
+    left, stopped, taken = grid.axes[LEARNING_RATE], [], 0
     for steps in planned:
-        try:
-            result = sweep(
-                partial(train, steps=steps),
-                left,
-                grid.seeds.tolist(),
-                resume=None if resume is None else Path(resume) / f"steps-{steps}",
-                context={**(context or {}), "steps": steps},
-                **options,
-            )
-        except SweepInterrupted as interrupt:
-            found = interrupt.result
-            if steps < planned[-1]:  # then nothing has run to the end
-                finished = np.zeros(found.shape, bool)
-                found = replace(found, metrics={}, finished=finished, errors={})
-            raise SweepInterrupted(join([found], grid)) from None
+        result = sweep(
+            partial(train, steps=steps),
+            left,
+            grid.seeds.tolist(),
+            resume=None if resume is None else Path(resume) / f"steps-{steps}",
+            context={**(context or {}), "steps": steps},
+            **options,
+        )
         name = next(iter(result.metrics)) if metric is None else metric
-        means = mean(result.final(name), axis=1)
-        for_json = [value if np.isfinite(value) else None for value in means.tolist()]
-        rungs.append({"steps": steps, "rates": left.tolist(), "means": for_json})
+        means = result.final(name).mean(axis=1)
+        taken += steps * len(left)
         if steps < planned[-1]:
             losses = loss_sign(metric_mode(name, mode)) * means
             losses[~np.isfinite(means)] = np.inf  # what diverged is the worst
@@ -107,8 +98,7 @@ def halving(
             kept = np.sort(order[: max(1, int(len(left) * KEPT))])
             stopped += [[rate, steps] for rate in np.delete(left, kept).tolist()]
             left = left[kept]
-    taken = sum(rung["steps"] * len(rung["rates"]) for rung in rungs)
     share = taken / (planned[-1] * len(grid.axes[LEARNING_RATE]))
     whole = join([result], grid)
-    whole.info["halving"] = {"stopped": stopped, "share": share, "rungs": rungs}
+    whole.info["halving"] = {"stopped": stopped, "share": share}
     return whole

@@ -12,35 +12,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mu2_optax.sweep._metrics import Array, Mode, check_rates_alone, loss_sign, mean, metric_mode
+from mu2_optax.sweep._metrics import Array, Mode, check_rates_alone, loss_sign, metric_mode
 from mu2_optax.sweep._result import SweepResult
 
 _ROUNDING = 1 + 1e-6  # what lies on the border of a tolerance, to float32 rounding, is inside
 
 
-class StabilityRange(NamedTuple):
-    """The ratio of the largest to the smallest rate near the best, with an interval, and all."""
+class Measure(NamedTuple):
+    """How much the learning rate matters.
+
+    Attributes:
+      value: The measure.
+      interval: Its ends, over seeds.
+      rates: The rates that it is about: those near the best, or the best alone.
+    """
 
     value: float
     interval: tuple[float, float]
     rates: tuple[float, ...]
-
-
-class PlateauWidth(NamedTuple):
-    """The width in decades of the widest run of rates near the best, its interval, and its ends."""
-
-    value: float
-    interval: tuple[float, float]
-    low: float
-    high: float
-
-
-class LearningRateSensitivity(NamedTuple):
-    """The mean loss above the best, its interval, and the best rate."""
-
-    value: float
-    interval: tuple[float, float]
-    best: float
 
 
 def stability_range(
@@ -50,7 +39,7 @@ def stability_range(
     optimum: float | None = None,
     *,
     mode: Mode | None = None,
-) -> StabilityRange:
+) -> Measure:
     r"""The range of order-optimal learning rates, from the paper's appendix on stability.
 
     .. math:: \eta_{\max} / \eta_{\min} \text{ of } \{\eta : R(\eta) \le \text{factor} \cdot
@@ -75,7 +64,7 @@ def stability_range(
         raise ValueError(f"`factor` must be at least 1, got {factor}; the paper's is 2.")
     rates, losses, sign = _final_losses(result, metric, mode)
     best_possible = sign * (optimum if optimum is not None else (0.0 if sign > 0 else 1.0))
-    best = mean(losses, axis=1).min()
+    best = losses.mean(axis=1).min()
     if best_possible - best > (_ROUNDING - 1) * abs(best):
         raise ValueError(
             f"`optimum` must be at least as good as the best {metric!r} of the sweep, "
@@ -92,7 +81,7 @@ def stability_range(
         high = np.where(near(means), rates, 0.0).max(axis=-1)
         return high / np.where(near(means), rates, np.inf).min(axis=-1)
 
-    return StabilityRange(*_measured(losses, ratio), tuple(rates[near(mean(losses, axis=1))]))
+    return Measure(*_measured(losses, ratio), tuple(rates[near(losses.mean(axis=1))].tolist()))
 
 
 def plateau_width(
@@ -102,7 +91,7 @@ def plateau_width(
     *,
     best: float | None = None,
     mode: Mode | None = None,
-) -> PlateauWidth:
+) -> Measure:
     r"""The width of the plateau in decades of the learning rate.
 
     .. math:: \log_{10}(\eta_{\text{high}} / \eta_{\text{low}})
@@ -131,28 +120,22 @@ def plateau_width(
         first = np.minimum(last_far + 1, index)
         return np.where(near, decades - decades[first], -np.inf), first
 
-    value, interval = _measured(losses, lambda means: runs(means)[0].max(axis=-1).clip(0.0))
-    widths, first = runs(mean(losses, axis=1))
-    high = int(widths.argmax())
-    if widths[high] < 0:
-        return PlateauWidth(0.0, interval, np.nan, np.nan)
-    return PlateauWidth(value, interval, float(rates[first[high]]), float(rates[high]))
+    measured = _measured(losses, lambda means: runs(means)[0].max(axis=-1).clip(0.0))
+    widths, first = runs(losses.mean(axis=1))
+    last = int(widths.argmax())
+    ends = slice(first[last], last + 1) if widths[last] >= 0 else slice(0)
+    return Measure(*measured, tuple(rates[ends].tolist()))
 
 
 def lr_sensitivity(
-    result: SweepResult,
-    metric: str,
-    initial: float | str | None = None,
-    *,
-    mode: Mode | None = None,
-) -> LearningRateSensitivity:
+    result: SweepResult, metric: str, initial: float, *, mode: Mode | None = None
+) -> Measure:
     r"""The learning-rate sensitivity of Wortsman et al.
 
     .. math:: \mathbb{E}_\eta[\min(\ell(\eta), \ell_0) - \ell^*]
 
     the mean over the rates of the loss above the best, where losses worse than the loss before
-    training :math:`\ell_0`, and diverged runs, count as :math:`\ell_0`. That is ``initial``, or the
-    metric of this name; if None, ``metric`` must be a curve, and its first value is taken.
+    training :math:`\ell_0`, which is ``initial``, and diverged runs, count as :math:`\ell_0`.
 
     Examples:
       >>> from mu2_optax.sweep import sweep
@@ -166,27 +149,12 @@ def lr_sensitivity(
       <https://arxiv.org/abs/2309.14322>`_, 2023
     """
     rates, losses, sign = _final_losses(result, metric, mode)
-    clipped = np.minimum(losses, sign * initial_loss(result, metric, initial))
-    above = lambda means: mean(means - means.min(axis=-1, keepdims=True), axis=-1)
-    best = float(rates[mean(clipped, axis=1).argmin()])
-    return LearningRateSensitivity(*_measured(clipped, above), best)
-
-
-def initial_loss(result: SweepResult, metric: str, initial: float | str | None) -> float:
-    """The metric before training: given, held by another metric, or the start of its curve."""
-    values: Any = result.final(initial) if isinstance(initial, str) else initial
-    if initial is None:
-        if result.metric(metric).ndim == len(result.shape):
-            raise ValueError(
-                f"`initial` must be given, because {metric!r} is not a curve: pass the loss before "
-                "training, or the name of the metric that holds it."
-            )
-        values = result.metric(metric).reshape(*result.shape, -1)[..., 0]
-    known = np.asarray(values, np.float64)
-    known = known[np.isfinite(known)]  # a cell that failed has none
-    if not known.size:
-        raise ValueError(f"`initial` must be finite, got {initial}.")
-    return float(np.median(known))
+    if not np.isfinite(initial):
+        raise ValueError(f"`initial`, the loss before training, must be finite, got {initial}.")
+    clipped = np.minimum(losses, sign * initial)
+    above = lambda means: means.mean(axis=-1) - means.min(axis=-1)
+    best = rates[clipped.mean(axis=1).argmin()]
+    return Measure(*_measured(clipped, above), (float(best),))
 
 
 def _final_losses(
@@ -212,5 +180,5 @@ def _final_losses(
 def _measured(losses: Array, measure: Callable[[Array], Array]) -> tuple[float, Any]:
     """A measure of the means over seeds, and its percentile interval over resampled seeds."""
     drawn = np.random.default_rng(0).integers(0, losses.shape[1], (2000, losses.shape[1]))
-    low, high = np.quantile(measure(mean(losses[:, drawn], axis=-1).T), [0.025, 0.975])
-    return float(measure(mean(losses, axis=1))), (float(low), float(high))
+    low, high = np.quantile(measure(losses[:, drawn].mean(axis=-1).T), [0.025, 0.975])
+    return float(measure(losses.mean(axis=1))), (float(low), float(high))

@@ -1,7 +1,7 @@
 """Reading a metric for measures, tables and pictures: which way is better, and means over seeds."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -32,7 +32,7 @@ def metric_mode(metric: str, mode: Mode | None = None) -> Mode:
     if mode is None:
         raise ValueError(
             f"the name {metric!r} does not say whether low or high is better; say so with "
-            '`mode="min"` or `mode="max"` (on the command line, --better low or --better high).'
+            '`mode="min"` or `mode="max"` (on the command line, --mode).'
         )
     return mode
 
@@ -80,12 +80,6 @@ def rate_text(rate: float) -> str:
     return short if "e" in plain or len(plain) > max(4, len(short)) else plain
 
 
-def mean(values: Any, axis: int | None = None) -> Any:
-    """The mean in float64, even where the sum would overflow."""
-    scale = 2.0**-10  # a power of two, which changes no digit
-    return np.mean(np.asarray(values, np.float64) * scale, axis=axis) / scale
-
-
 class Band(NamedTuple):
     """The mean, the lowest and the highest seed at each learning rate or step."""
 
@@ -102,7 +96,7 @@ def band_of_rates(result: SweepResult, metric: str) -> Band:
     for i in np.flatnonzero(finished.any(axis=1)):
         own = values[i, finished[i]]
         if np.isfinite(own).all():
-            band.mean[i], band.low[i], band.high[i] = mean(own), own.min(), own.max()
+            band.mean[i], band.low[i], band.high[i] = own.mean(), own.min(), own.max()
     return band
 
 
@@ -127,10 +121,7 @@ def over_rates(results: Mapping[str, SweepResult]) -> dict[str, SweepResult]:
     They can then be drawn and listed beside the others; ``info["flat"]`` tells them apart.
     """
     rates = all_rates(results)
-
-    def repeated(array: Any) -> Any:
-        return np.stack([array] * len(rates))
-
+    repeated: Callable[[Any], Any] = lambda array: np.stack([array] * len(rates))
     return {
         label: result
         if result.axes

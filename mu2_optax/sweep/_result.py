@@ -42,8 +42,6 @@ class SweepResult:
     @property
     def learning_rates(self) -> npt.NDArray[np.float64]:
         """The values of the axis ``learning_rate``."""
-        if LEARNING_RATE not in self.axes:
-            raise ValueError(f"no axis `{LEARNING_RATE}` in this sweep; it has {list(self.axes)}.")
         return self.axes[LEARNING_RATE]
 
     def dims(self, metric: str) -> tuple[str, ...]:
@@ -77,27 +75,26 @@ class SweepResult:
 
     def failed(self) -> npt.NDArray[np.bool_]:
         """Which cells failed with an error; they count as diverged, too."""
-        failed = [error is not None for error in self.error_array().flat]
-        return np.asarray(failed, bool).reshape(self.shape)
+        errors = self.error_array()
+        return np.asarray(errors != np.full_like(errors, None), bool)
 
     def select(self, **values: float) -> Self:
         """The part of the grid at given values of some axes, which are dropped."""
         where: list[Any] = [slice(None)] * len(self.shape)
         for name, value in values.items():
-            if name not in self.axes:
-                raise ValueError(f"no axis `{name}` in this sweep; it has {list(self.axes)}.")
-            axis = self.axes[name]
-            nearest = int(np.argmin(np.abs(axis - value)))
-            if not np.isclose(axis[nearest], value, rtol=1e-6, atol=0):
-                raise ValueError(f"`{name}` has no value {value!r} here; it has {axis.tolist()}.")
-            where[list(self.axes).index(name)] = nearest
-        at = tuple(where)
-        errors = np.ndenumerate(self.error_array()[at])
+            axis = self.axes.get(name, np.zeros(0))
+            at = np.flatnonzero(np.isclose(axis, value, rtol=1e-6, atol=0))
+            if not at.size:
+                known = {name: axis.tolist() for name, axis in self.axes.items()}
+                raise ValueError(f"no {name}={value!r} in this sweep; it has {known}.")
+            where[list(self.axes).index(name)] = at[0]
+        part = tuple(where)
+        errors = np.ndenumerate(self.error_array()[part])
         return replace(
             self,
-            metrics={name: array[at] for name, array in self.metrics.items()},
+            metrics={name: array[part] for name, array in self.metrics.items()},
             axes={name: axis for name, axis in self.axes.items() if name not in values},
-            finished=self.finished[at],
+            finished=self.finished[part],
             errors={cell: error for cell, error in errors if error is not None},
         )
 
@@ -128,10 +125,8 @@ class SweepResult:
         metric that is a curve is an array in its cell; ``table.explode("curve")`` has a row per
         step.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ModuleNotFoundError("to_pandas needs pandas: `pip install pandas`") from error
+        import pandas as pd
+
         return pd.DataFrame(self.columns())
 
     def to_xarray(self) -> Any:
@@ -140,10 +135,8 @@ class SweepResult:
         It has a variable per metric and ``finished``, over the axes, ``seed`` and ``step``
         (``NAME_step`` where curves have different lengths); its attributes have the label.
         """
-        try:
-            import xarray as xr
-        except ImportError as error:
-            raise ModuleNotFoundError("to_xarray needs xarray: `pip install xarray`") from error
+        import xarray as xr
+
         grid = (*self.axes, SEED)
         variables: dict[str, Any] = {"finished": (grid, self.finished)}
         alike = len({array.shape[len(grid) :] for array in self.metrics.values()} - {()}) < 2
@@ -163,7 +156,7 @@ def by_label(results: Results) -> dict[str, SweepResult]:
         return {name: replace(result, label=name) for name, result in results.items()}
     listed = [results] if isinstance(results, SweepResult) else list(results)
     labels = [result.label for result in listed]
-    if len(set(labels)) < len(labels):
+    if len(set(labels)) < len(labels) or not labels:
         raise ValueError(
             f"results must have distinct labels, got {labels}; give each sweep its own `label`, or "
             "join those of one label with `merge`."

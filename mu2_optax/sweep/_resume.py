@@ -2,18 +2,19 @@
 
 import hashlib
 import json
+import platform
 import warnings
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from mu2_optax.sweep._cells import Block, Metrics
-from mu2_optax.sweep._environment import describe_versions
+from mu2_optax.sweep._cells import Metrics
 from mu2_optax.sweep._files import DAMAGE, read_npz, write_npz
-from mu2_optax.sweep._grid import Grid
+from mu2_optax.sweep._grid import Block, Grid
 
 FORMAT = "mu2_optax.block/1"
 # What the numbers of a cell depend on, of `jax.config`.
@@ -22,6 +23,13 @@ _SETTINGS = """
     jax_random_seed_offset jax_high_dynamic_range_gumbel jax_softmax_custom_jvp
     jax_numpy_dtype_promotion
 """
+
+
+def describe_versions() -> dict[str, str]:
+    """The versions of Python and of what the numbers of a sweep may depend on."""
+    return {"python": platform.python_version()} | {
+        name: version(name) for name in ("mu2-optax", "optax", "jax", "jaxlib", "numpy")
+    }
 
 
 class Folder:
@@ -62,22 +70,17 @@ class Folder:
             except DAMAGE as error:
                 warnings.warn(f"{file} is damaged ({error}); its cells run again.", stacklevel=3)
                 continue
-            self._check(header, file)
+            for what, mine in self._header.items():
+                theirs = header.get(what)
+                if mine != theirs and (what, mine) != ("metrics", None):
+                    found = f"its {what} is {theirs!r}, here it is {mine!r}"
+                    if what == "program":
+                        found = "`train`, or an array that it closes over, is not what it was"
+                    raise ValueError(
+                        f"{file} belongs to another sweep: {found}; resume with what it was "
+                        "recorded with, or choose another folder."
+                    )
             own = [np.flatnonzero(indices >= 0) for indices in places]
             block = Block(*(indices[kept] for indices, kept in zip(places, own, strict=True)))
             if block.points.size and block.seeds.size:
                 yield block, {n.split("/", 1)[1]: a[np.ix_(*own)] for n, a in arrays.items()}
-
-    def _check(self, recorded: dict[str, Any], file: Path) -> None:
-        """Requires a recorded header to be that of this sweep."""
-        for what, mine in self._header.items():
-            theirs = recorded.get(what)
-            if mine == theirs or (what == "metrics" and mine is None):
-                continue
-            found = f"its {what} is {theirs!r}, here it is {mine!r}"
-            if what == "program":
-                found = "`train`, or an array that it closes over, is not what it was"
-            raise ValueError(
-                f"{file} belongs to another sweep: {found}; resume with what it was recorded with, "
-                "or choose another folder."
-            )

@@ -64,17 +64,10 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
         if names[label] in _KNOWN:
             number, color = _KNOWN[names[label]], list(_KNOWN).index(names[label])
         taken = {style.color for style in found.values()}
-        others = [_style(color + i, number) for i in range(len(COLORS))]
-        again = _style(color, number + len(found))  # there are no more colours
-        found[label] = next((style for style in others if style.color not in taken), again)
+        if len(taken) == len(COLORS):  # then dashes and markers tell lines apart
+            taken, number = set(), number + len(found)
+        turned = [list(COLORS)[(color + i) % len(COLORS)] for i in range(len(COLORS))]
+        free = next(color for color in turned if color not in taken)
+        dash, marker = _DASHES[number % len(_DASHES)], _MARKERS[number % len(_MARKERS)]
+        found[label] = Style(free, dash, marker)
     return {label: found[label] for label in names}
-
-
-def numbered_styles(names: Iterable[str]) -> dict[str, Style]:
-    """Looks for lines that are not optimizers, such as those of learning rates."""
-    return {name: _style(i, i) for i, name in enumerate(names)}
-
-
-def _style(color: int, number: int) -> Style:
-    dash, marker = _DASHES[number % len(_DASHES)], _MARKERS[number % len(_MARKERS)]
-    return Style(list(COLORS)[color % len(COLORS)], dash, marker)

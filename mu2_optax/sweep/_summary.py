@@ -2,20 +2,11 @@
 
 import textwrap
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
-from mu2_optax.sweep._measures import (
-    LearningRateSensitivity,
-    PlateauWidth,
-    StabilityRange,
-    initial_loss,
-    lr_sensitivity,
-    plateau_width,
-    stability_range,
-)
+from mu2_optax.sweep._measures import Measure, plateau_width, stability_range
 from mu2_optax.sweep._metrics import (
     Array,
     Mode,
@@ -29,8 +20,6 @@ from mu2_optax.sweep._metrics import (
 )
 from mu2_optax.sweep._result import SweepResult
 
-_NEAR = 0.05  # the default tolerance, as a share of the way from the start to the best
-
 
 @dataclass(eq=False)
 class Row:
@@ -40,7 +29,7 @@ class Row:
     ``@27`` where `halving` stopped after 27 steps, and empty where there was no sweep. ``flat``:
     there was no learning rate to choose. ``untouched`` and ``tuned`` are the places of the rate
     that was published as the default, and of the best one. Measures are None while cells are
-    missing, or if a rate is 0; the sensitivity also if the metric before training is not known.
+    missing, or if a rate is 0.
     """
 
     means: Array
@@ -48,9 +37,8 @@ class Row:
     flat: bool
     untouched: int | None
     tuned: int | None
-    plateau: PlateauWidth | None = None
-    stability: StabilityRange | None = None
-    sensitivity: LearningRateSensitivity | None = None
+    plateau: Measure | None = None
+    stability: Measure | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,28 +61,18 @@ class Summary:
 
 
 def summarize(
-    results: Mapping[str, SweepResult],
-    metric: str,
-    mode: Mode,
-    initial: float | str | None = None,
-    tolerance: float | None = None,
+    results: Mapping[str, SweepResult], metric: str, mode: Mode, tolerance: float | None = None
 ) -> Summary:
     """Measures each result against the best of all; see `write_report` for the options."""
     rates, sign, results = all_rates(results), loss_sign(mode), over_rates(results)
     rows = {label: _row(result, metric, rates, sign) for label, result in results.items()}
     losses = sign * np.concatenate([row.means for row in rows.values()])
     best = sign * float(np.min(losses, initial=np.inf, where=np.isfinite(losses)))
-    starts = {label: _start(result, metric, initial) for label, result in results.items()}
-    known = [start for start in starts.values() if start is not None]
     rule = ""
     if tolerance is None and mode == "max" and 0 <= best <= 1:  # an accuracy
         tolerance = 0.02
-    elif tolerance is None and known and np.isfinite(best):
-        tolerance = _NEAR * max(sign * (float(np.median(known)) - best), 0.0)
-        rule = f" ({_NEAR * 100:.0f} % of the way from before training)"
     elif tolerance is None:
-        tolerance = _NEAR * abs(best) if np.isfinite(best) else 0.0
-        rule = f" ({_NEAR * 100:.0f} % of it)"
+        tolerance, rule = (0.05 * abs(best) if np.isfinite(best) else 0.0), " (5 % of it)"
     for label, row in rows.items():
         result = results[label]
         complete = result.finished.all() and (result.learning_rates > 0).all()
@@ -103,8 +81,6 @@ def summarize(
         optimum = min(best, 0.0) if mode == "min" else max(best, 1.0)
         row.plateau = plateau_width(result, metric, tolerance, best=best, mode=mode)
         row.stability = stability_range(result, metric, optimum=optimum, mode=mode)
-        if row.tuned is not None and starts[label] is not None:
-            row.sensitivity = lr_sensitivity(result, metric, initial, mode=mode)
     widths = {label: round(row.plateau.value, 6) for label, row in rows.items() if row.plateau}
     widest = [label for label, width in widths.items() if width == max(widths.values()) > 0]
     within = f"within {rate_text(float(f'{tolerance:.2g}'))} of the table's best{rule}"
@@ -132,13 +108,6 @@ def _row(result: SweepResult, metric: str, rates: Array, sign: float) -> Row:
     losses = np.where(np.isfinite(means), sign * means, np.inf)
     tuned = int(losses.argmin()) if np.isfinite(losses).any() else None
     return Row(means, texts, flat, default[0] if default else None, tuned)
-
-
-def _start(result: SweepResult, metric: str, initial: float | str | None) -> float | None:
-    """The metric before training; None if that is not known."""
-    with suppress(ValueError):
-        return initial_loss(result, metric, initial)
-    return None
 
 
 def text_table(summary: Summary) -> str:
@@ -175,15 +144,13 @@ def verdict(summary: Summary) -> list[str]:
     """What optimizers with nothing to choose gave, the best of the others, the widest plateau."""
     rows, sentences = summary.rows, []
     flat = [f"{label} {row.texts[0]}" for label, row in rows.items() if row.flat]
-    swept = {label: row for label, row in rows.items() if not row.flat}
-    tuned = _best({label: row.tuned for label, row in swept.items()}, summary)
-    untouched = _best({label: row.untouched for label, row in swept.items()}, summary)
+    untouched, tuned = (_best(summary, place) for place in ("untouched", "tuned"))
     if flat:
         sentences.append(f"Nothing chosen: {', '.join(flat)}.")
     if tuned:
-        before = f" untouched: {untouched[0]};" if untouched else ""
+        before = f" untouched: {untouched[1]};" if untouched else ""
         others = " of the others" if flat else ""
-        sentences.append(f"Best{others}{before} tuned: {tuned[0]}, at {rate_text(tuned[1])}.")
+        sentences.append(f"Best{others}{before} tuned: {tuned[1]}, at {rate_text(tuned[2])}.")
     if summary.widest and (plateau := rows[summary.widest[0]].plateau):
         names = ", ".join(label or "this sweep" for label in summary.widest)
         wide = f"{plateau.value:.1f} decades of rates {summary.within}"
@@ -202,12 +169,12 @@ def _cells(row: Row, summary: Summary) -> list[str]:
     return [untouched, tuned, *row.texts, plateau]
 
 
-def _best(places: Mapping[str, int | None], summary: Summary) -> tuple[str, float] | None:
-    """The label that is best at its place, with its value, and the rate; None if none is."""
-    sign, rows = loss_sign(summary.mode), summary.rows
-    known = [(label, i) for label, i in places.items() if i is not None]
-    finite = [(label, i) for label, i in known if np.isfinite(rows[label].means[i])]
-    if not finite:
-        return None
-    label, i = min(finite, key=lambda at: sign * rows[at[0]].means[at[1]])
-    return f"{label or 'this sweep'} {rows[label].texts[i]}", float(summary.rates[i])
+def _best(summary: Summary, place: str) -> tuple[float, str, float] | None:
+    """The row that is best at its place: its loss, its name with the text, and the rate."""
+    sign, found = loss_sign(summary.mode), []
+    for label, row in summary.rows.items():
+        i = getattr(row, place)
+        if not row.flat and i is not None and np.isfinite(row.means[i]):
+            name = f"{label or 'this sweep'} {row.texts[i]}"
+            found.append((sign * row.means[i], name, float(summary.rates[i])))
+    return min(found, default=None)

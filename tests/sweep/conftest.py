@@ -1,10 +1,8 @@
 import gzip
 import os
-import signal
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -12,8 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-
-from mu2_optax.sweep import _program
 
 COMPILES: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(
@@ -25,58 +21,36 @@ jax.monitoring.register_event_duration_secs_listener(
 
 @pytest.fixture
 def compiles():
-    """The compilations since the test began; none of those before it is remembered."""
-    _program._COMPILED.clear()
+    """The compilations since the test began."""
     COMPILES.clear()
     return COMPILES
 
 
-def make_logistic(counter: list[int] | None = None, optimizer=optax.sgd, steps=12):
+def make_logistic(counter: list[int] | None = None, steps=12):
     """Logistic regression on made-up data: the batches depend on the key, the rest on the rate."""
     rng = np.random.default_rng(0)
     xs = jnp.asarray(rng.normal(size=(128, 6)), jnp.float32)
     ys = jnp.asarray(rng.integers(0, 3, 128))
-    return _trainer(xs, ys, lambda p, x: x @ p["w"], {"w": (6, 3)}, counter, optimizer, steps)
 
-
-def make_cnn(counter: list[int] | None = None, optimizer=optax.sgd, steps=4):
-    """A convolution, a nonlinearity and a linear layer."""
-    rng = np.random.default_rng(1)
-    xs = jnp.asarray(rng.normal(size=(64, 6, 6, 1)), jnp.float32)
-    ys = jnp.asarray(rng.integers(0, 3, 64))
-
-    def apply(params, x):
-        dims = ("NHWC", "HWIO", "NHWC")
-        x = jax.lax.conv_general_dilated(x, params["conv"], (1, 1), "SAME", dimension_numbers=dims)
-        return jax.nn.relu(x).reshape(len(x), -1) @ params["w"]
-
-    shapes = {"conv": (3, 3, 1, 4), "w": (144, 3)}
-    return _trainer(xs, ys, apply, shapes, counter, optimizer, steps)
-
-
-def _trainer(xs, ys, apply, shapes, counter, optimizer, steps):
-    def loss_fn(params, batch):
-        logits = apply(params, batch[0])
+    def loss_fn(w, batch):
+        logits = batch[0] @ w
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
 
     def train(learning_rate, key):
         if counter is not None:
             counter.append(1)
-        tx = optimizer(learning_rate)
-        params = {  # no random numbers here, which take long to compile
-            name: 0.3 * jnp.sin(jnp.arange(np.prod(shape), dtype=jnp.float32)).reshape(shape)
-            for name, shape in shapes.items()
-        }
+        tx = optax.sgd(learning_rate)
+        w = 0.3 * jnp.sin(jnp.arange(18.0)).reshape(6, 3)  # no random numbers, long to compile
         rows = (jax.random.bits(key, (steps, 16)) % len(xs)).astype(jnp.int32)
 
         def step(carry, row):
-            params, state = carry
-            loss, grads = jax.value_and_grad(loss_fn)(params, (xs[row], ys[row]))
-            updates, state = tx.update(grads, state, params)
-            return (optax.apply_updates(params, updates), state), loss
+            w, state = carry
+            loss, grads = jax.value_and_grad(loss_fn)(w, (xs[row], ys[row]))
+            updates, state = tx.update(grads, state, w)
+            return (optax.apply_updates(w, updates), state), loss
 
-        (params, _), curve = jax.lax.scan(step, (params, tx.init(params)), rows)
-        return {"loss": loss_fn(params, (xs, ys)), "curve": curve}
+        (w, _), curve = jax.lax.scan(step, (w, tx.init(w)), rows)
+        return {"loss": loss_fn(w, (xs, ys)), "curve": curve}
 
     return train
 
@@ -111,16 +85,6 @@ def run(*arguments: str, cwd: Path) -> tuple[int, str, str]:
     finally:
         process.kill()
     return process.returncode, out, err
-
-
-def signal_after_cells(process: subprocess.Popen, log: Path, cells: int, what: signal.Signals):
-    """Sends a signal once the log has that many lines."""
-    deadline = time.monotonic() + PATIENCE
-    while not log.exists() or len(log.read_text().splitlines()) < cells:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(what)
 
 
 def write_idx(path, array, zipped=True):

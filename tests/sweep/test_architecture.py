@@ -12,10 +12,6 @@ MODULES = {
     for path in FOLDER.rglob("*.py")
     if not path.name.startswith("__")
 }
-# What takes a cell from the call to an array; it knows nothing of measures and pictures.
-ENGINE = """
-    _grid _result _cells _environment _program _files _resume _terminal _engine
-"""
 
 
 def imports(path):
@@ -41,12 +37,6 @@ def test_sweep_command_takes_the_optimizers_from_the_packages_front_door():
     for path in (FOLDER / "_command").glob("*.py"):
         for module in imports(path):
             assert not module.startswith("mu2_optax._"), path
-
-
-def test_sweep_engine_knows_nothing_of_measures_and_pictures():
-    engine = {PREFIX + name for name in ENGINE.split()}
-    for name in engine:
-        assert MODULES.keys() & set(imports(MODULES[name])) <= engine, name
 
 
 def test_sweep_modules_do_not_import_each_other():

@@ -1,14 +1,11 @@
 """What the charts draw, read from their Vega-Lite specifications."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from mu2_optax.sweep import SweepResult, plot_curves, plot_sweep
 from mu2_optax.sweep._command.optimizers import OPTIMIZERS
-from mu2_optax.sweep._styles import COLORS, styles
+from mu2_optax.sweep._styles import styles
 
 
 def result(label, values, metric="loss", rates=None, **info):
@@ -85,15 +82,13 @@ def test_plot_sweep_rings_the_published_default():
     assert Drawn(plot_sweep(runs, "loss")).marked("published default") == [("a", "10")]
 
 
-def test_plot_sweep_has_crosses_side_by_side_where_a_seed_diverged():
+def test_plot_sweep_has_crosses_where_a_seed_diverged():
     one = result("a", [[1, 3], [np.nan, 6], [np.inf, np.inf]])
     one.errors[2, 0] = "ValueError: no luck"
     drawn = Drawn(plot_sweep([one, result("b", [[1, 1], [2, np.nan], [3, 3]])], "loss"))
     assert drawn.marked("diverged") == [("a", "10"), ("a", "100"), ("b", "10")]
     assert drawn.column("y", "a") == [2, None, None]
-    first, alone, second = drawn.marks
-    assert first["x"] < 10 < second["x"]
-    assert alone["x"] == 100
+    first, alone, _ = drawn.marks
     assert alone["mean"] == "ValueError: no luck"
     assert 3 < first["y"] < drawn.scale("y")["domain"][1]  # near the upper edge
     high = Drawn(plot_sweep(result("a", [[0.5], [np.nan]], "accuracy"), "accuracy"))
@@ -126,13 +121,6 @@ def test_plot_sweep_has_a_logarithmic_axis_for_wide_losses_alone():
     assert high > 1
 
 
-def test_plot_sweep_takes_the_ends_of_the_axis():
-    drawn = Drawn(plot_sweep(result("a", [[0.4], [0.9]], "acc"), "acc", ylim=(0.5, 1.0)))
-    assert drawn.scale("y")["domain"] == [0.5, 1.0]
-    assert drawn.column("y") == [0.5, 0.9]
-    assert drawn.marked("diverged") == [("a", "1")]
-
-
 def test_plot_sweep_leaves_out_what_has_not_run_and_a_rate_of_0():
     partial = result("a", [[1, 2], [3, 4], [5, 6]], rates=[0, 1, 10])
     partial.finished[1, 1] = partial.finished[2] = False
@@ -142,17 +130,11 @@ def test_plot_sweep_leaves_out_what_has_not_run_and_a_rate_of_0():
     assert not drawn.marks
 
 
-@pytest.mark.parametrize("values", [np.full((3, 2), np.nan), np.zeros((3, 2)), [[7.0]]])
-def test_plot_sweep_of_all_diverged_or_all_equal(values, tmp_path):
-    chart = plot_sweep(result("a", values), "loss")
-    low, high = Drawn(chart).scale("y")["domain"]
-    assert low < high
-    chart.save(tmp_path / "chart.svg")
-
-
 def test_plot_sweep_writes_files_and_stands_beside_another(tmp_path):
     curves = np.ones((2, 2, 5)) * [[[1]], [[3]]]
-    pair = plot_sweep(result("a", [[1], [2]]), "loss") | plot_curves(result("c", curves), "loss")
+    pair = plot_sweep(result("a", [[1], [2]]), "loss") | plot_curves(
+        result("c", curves), "loss", learning_rate=1
+    )
     pair.save(tmp_path / "pair.png")
     assert (tmp_path / "pair.png").read_bytes()[:4] == b"\x89PNG"
     pair.save(tmp_path / "pair.svg")
@@ -161,20 +143,10 @@ def test_plot_sweep_writes_files_and_stands_beside_another(tmp_path):
         assert word in text
 
 
-def test_plot_curves_draws_each_rate_of_one_result():
-    drawn = Drawn(
-        plot_curves(result("a", np.arange(12.0).reshape(2, 2, 3), curve_steps=[0, 5, 9]), "loss")
-    )
-    assert drawn.names == ["1", "10"]
-    assert drawn.column("x", "1") == [0, 5, 9]
-    assert drawn.column("y", "1") == [1.5, 2.5, 3.5]
-    assert drawn.column("low", "10") == [6, 7, 8]
-
-
 def test_plot_curves_draws_each_result_at_its_rate():
     curves = np.arange(12.0).reshape(2, 2, 3)
     runs = {"a": result("a", curves), "b": result("b", curves), "auto": flat("auto", curves[0])}
-    drawn = Drawn(plot_curves(runs, "loss", learning_rate={"a": 1, "b": 10}, steps=[1, 50, 100]))
+    drawn = Drawn(plot_curves(runs, "loss", learning_rate={"a": 1, "b": 10}))
     assert drawn.names == ["a", "b", "auto"]
     assert drawn.column("y", "a") == drawn.column("y", "auto") == [1.5, 2.5, 3.5]
     assert drawn.column("y", "b") == [7.5, 8.5, 9.5]
@@ -184,32 +156,21 @@ def test_plot_curves_draws_each_result_at_its_rate():
 def test_plot_curves_ends_with_a_cross_where_a_seed_diverged():
     curves = np.ones((1, 2, 5))
     curves[0, 1, 3:] = np.nan, 1.0
-    drawn = Drawn(plot_curves(result("a", curves), "loss"))
+    drawn = Drawn(plot_curves(result("a", curves), "loss", learning_rate=1))
     assert drawn.column("x") == [1, 2, 3]
-    assert drawn.marked("diverged") == [("1", "4")]
-
-
-def test_plot_curves_thins_out_long_curves():
-    drawn = Drawn(plot_curves(result("a", np.ones((1, 1, 5000))), "loss"))
-    assert len(drawn.points) == 300
-    assert drawn.column("x")[0], drawn.column("x")[-1] == (1, 5000)
-    assert sum(not bare for bare in drawn.column("bare")) <= 20
+    assert drawn.marked("diverged") == [("a", "4")]
 
 
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: plot_sweep([], "loss"), "`results` is empty"),
+        (lambda: plot_sweep([], "loss"), "distinct labels, got"),
         (lambda: plot_sweep([result("a", [[1]])] * 2, "loss"), "distinct labels, got"),
         (lambda: plot_sweep(result("a", [[1]], "score"), "score"), "does not say whether low"),
-        (lambda: plot_curves(result("a", [[1]]), "loss"), "one value per step, but 'loss' has"),
+        (lambda: plot_curves(flat("a", [1]), "loss"), "one value per step, but 'loss' has"),
         (
             lambda: plot_curves([result("a", [[[1]]]), result("b", [[[1]]])], "loss"),
             "must be given",
-        ),
-        (
-            lambda: plot_curves(result("a", [[[1, 2]]]), "loss", steps=[1]),
-            "`steps` must have 2 numbers",
         ),
     ],
 )
@@ -218,30 +179,8 @@ def test_plots_name_bad_arguments(call, match):
         call()
 
 
-def test_plots_name_the_missing_package():
-    code = (
-        "import sys; sys.modules['altair'] = None\n"
-        "import numpy as np\n"
-        "from mu2_optax.sweep import SweepResult, plot_sweep\n"
-        "one = np.ones((1, 1))\n"
-        "r = SweepResult({'loss': one}, {'learning_rate': one[0]}, np.zeros(1, int), one > 0)\n"
-        "plot_sweep(r, 'loss')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert "charts need Altair: `pip install altair vl-convert-python`" in done.stderr
-
-
 def test_styles_of_the_commands_optimizers_are_all_different():
     looks = styles(OPTIMIZERS)
     assert len({look.color for look in looks.values()}) == len(OPTIMIZERS)
     assert looks["adam"] == styles(["adam"])["adam"] == styles(["Adam"])["Adam"]
     assert styles(["μ²-SGD"])["μ²-SGD"] == looks["mu2_sgd"]
-
-
-def test_styles_of_unknown_labels_differ_and_leave_the_known_theirs():
-    labels = [f"optimizer {i}" for i in range(len(COLORS) - 1)]
-    looks = styles([*labels, "adam"])
-    assert len({look.color for look in looks.values()}) == len(COLORS)
-    assert looks["adam"] == styles(["adam"])["adam"]
-    many = styles([f"optimizer {i}" for i in range(40)])
-    assert len(many) == 40

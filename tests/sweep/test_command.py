@@ -1,13 +1,11 @@
 import csv
 import signal
-import subprocess
 import sys
 
 import numpy as np
 import pytest
-from sweep.conftest import PATIENCE, environment, run, start, write_mnist
+from sweep.conftest import PATIENCE, run, start, write_mnist
 
-import mu2_optax
 from mu2_optax.sweep import load_results
 from mu2_optax.sweep._command import cli
 from mu2_optax.sweep._command.cli import main
@@ -45,9 +43,6 @@ def picky(optimizer, key):
     if type(optimizer.init(0.0)).__name__ == "Mu2State":
         raise ValueError("no luck")
     return {"loss": 1.0, "score": 2.0}
-
-def ordinary(learning_rate, key):
-    return {"loss": learning_rate if learning_rate > 1 else 0.5}
 
 def wrong(a, b):
     return {}
@@ -112,29 +107,22 @@ def test_command_writes_table_results_picture_and_page(tmp_path):
 
 
 def test_command_takes_a_function_of_the_rate_and_names_its_metric(folder, capsys):
-    arguments = ["own_tasks:by_rate", "--lrs", "0.5:2:lin4", "--quiet", "--seeds", "1"]
-    assert main([*arguments, "--metric", "score", "--better", "high"]) == 0
+    arguments = ["own_tasks:by_rate", "--lrs", "0.5,1,1.5,2", "--quiet", "--seeds", "1"]
+    assert main([*arguments, "--metric", "score", "--mode", "max"]) == 0
     assert "score, mean of 1 seeds" in capsys.readouterr().out
     results = load_results(folder / "mu2-sweep-own_tasks-by_rate" / "results.npz")
     assert results["by_rate"].learning_rates.tolist() == [0.5, 1.0, 1.5, 2.0]
-    assert main([*arguments, "--metric", "val-loss"]) == 0  # into the next folder
-    assert (folder / "mu2-sweep-own_tasks-by_rate-2").exists()
+    assert main([*arguments, "--metric", "val-loss", "--out", "other"]) == 0
 
 
 def test_command_asks_which_way_a_metric_is_better_and_keeps_the_cells(folder, capsys):
     arguments = ["own_tasks:unclear", "--lrs", "1,2"]
     assert sweep(*arguments) == 2
     err = capsys.readouterr().err
-    assert "--better low or --better high" in err
+    assert "--mode" in err
     assert "add --out run --resume" in err
-    assert sweep(*arguments, "--resume", "--better", "low") == 0
+    assert sweep(*arguments, "--resume", "--mode", "min") == 0
     assert "* unclear" not in capsys.readouterr().out
-
-
-def test_command_runs_an_ordinary_function(folder):
-    assert sweep("own_tasks:ordinary", "--strategy", "python", "--lrs", "1,2") == 0
-    results = load_results(folder / "run" / "results.npz")
-    assert results["ordinary"].metrics["loss"].tolist() == [[0.5], [2.0]]
 
 
 def test_command_goes_on_after_an_optimizer_that_fails(folder, capsys):
@@ -143,11 +131,8 @@ def test_command_goes_on_after_an_optimizer_that_fails(folder, capsys):
     captured = capsys.readouterr()
     assert "ValueError: no luck" in captured.err  # with its traceback, to be found
     assert "mu2_sgd failed" in captured.err
-    assert captured.out.splitlines()[2].split() == ["mu2_sgd", "--", "err", "err", "0.0"]
-    assert "4 of 4 cells finished, 0 diverged, 2 failed." in captured.out
-    results = load_results(folder / "run" / "results.npz")
-    assert results["mu2_sgd"].failed().all()
-    assert not results["sgd"].failed().any()
+    assert "2 of 2 cells finished, 0 diverged, 0 failed." in captured.out
+    assert list(load_results(folder / "run" / "results.npz")) == ["sgd"]
     (folder / "own_tasks.py").write_text(TASKS.replace('raise ValueError("no luck")', "pass"))
     sys.modules.pop("own_tasks")
     assert sweep(*arguments, "--resume") == 0  # what failed runs again
@@ -156,11 +141,6 @@ def test_command_goes_on_after_an_optimizer_that_fails(folder, capsys):
     sys.modules.pop("own_tasks")
     assert sweep(*arguments, "--resume") == 2  # another function than the one recorded
     assert "`train`" in capsys.readouterr().err
-
-
-def test_command_shows_nothing_if_every_optimizer_fails(folder, capsys):
-    assert sweep("own_tasks:picky", "--optimizers", "mu2_sgd", "--lrs", "1") == 1
-    assert capsys.readouterr().out == ""
 
 
 def test_command_neither_overwrites_a_run_nor_mixes_it_with_another(folder, capsys):
@@ -173,19 +153,6 @@ def test_command_neither_overwrites_a_run_nor_mixes_it_with_another(folder, caps
     capsys.readouterr()
     assert sweep(*arguments, "--resume", out="nothing") == 2
     assert "nothing holds no run to resume" in capsys.readouterr().err
-
-
-def test_command_adds_rates_and_optimizers_to_a_run(folder):
-    assert sweep("own_tasks:with_steps", "--optimizers", "sgd", "--lrs", "1,2") == 0
-    cells = folder / "run" / "cells" / "sgd"
-    before = {path: path.stat().st_mtime_ns for path in cells.iterdir()}
-    more = ["--optimizers", "sgd,mu2_auto", "--lrs", "0.5,1,2", "--resume"]
-    assert sweep("own_tasks:with_steps", *more) == 0
-    assert len(list(cells.iterdir())) == len(before) + 1  # the new cell
-    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
-    results = load_results(folder / "run" / "results.npz")
-    assert results["sgd"].learning_rates.tolist() == [0.5, 1.0, 2.0]
-    assert list(results) == ["sgd", "mu2_auto"]
 
 
 def test_command_runs_what_has_no_rate_once_and_the_others_also_at_their_default(folder, capsys):
@@ -203,7 +170,13 @@ def test_command_runs_what_has_no_rate_once_and_the_others_also_at_their_default
 
 
 def test_command_halving_stops_what_is_hopeless_and_says_so(folder, capsys):
-    arguments = ["own_tasks:halved", "--optimizers", "mu2_auto,sgd", "--lrs", "0.1:1:lin8"]
+    arguments = [
+        "own_tasks:halved",
+        "--optimizers",
+        "mu2_auto,sgd",
+        "--lrs",
+        "0.1,0.2,0.4,0.5,0.6,0.7,0.8,1",
+    ]
     arguments += ["--steps", "32", "--halving"]
     assert sweep(*arguments) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -215,69 +188,37 @@ def test_command_halving_stops_what_is_hopeless_and_says_so(folder, capsys):
     assert sweep(*arguments, "--resume") == 0
 
 
-def test_command_leaves_out_a_schedule_without_steps(folder, capsys):
-    assert sweep("own_tasks:with_steps", "--lrs", "1") == 0
-    assert "leaving out adamw_cosine, whose schedule needs --steps" in capsys.readouterr().err
-    names = ["mu2_auto", "mu2_auto_spectral", "schedule_free_adamw", "prodigy"]
-    assert list(load_results(folder / "run" / "results.npz")) == names
-
-
-def test_command_with_a_ball_has_the_papers_optimizers(folder):
-    assert sweep("own_tasks:with_steps", "--ball", "3") == 0
-    results = load_results(folder / "run" / "results.npz")
-    assert list(results) == ["mu2_auto", "mu2_sgd", "mu2_extra_sgd", "storm", "anytime_sgd", "sgd",
-                             "momentum", "adam"]  # fmt: skip
-    assert results["sgd"].learning_rates.tolist() == [10.0**i for i in range(-4, 5)]
-
-
 def test_command_reads_real_data(folder):
     write_mnist(folder / "data")
     arguments = ["--steps", "2", "--optimizers", "sgd", "--lrs", "0.1", "--data", "data"]
-    assert sweep("--task", "mnist", *arguments) == 0
+    assert sweep("mnist", *arguments) == 0
     assert rows(folder / "run" / "results.csv")[0]["optimizer"] == "sgd"
-
-
-def test_command_lists_tasks_optimizers_and_metrics(capsys):
-    assert main(["--list"]) == 0
-    out = capsys.readouterr().out
-    for name in ("digits", "mnist-mlp", "mu2_extra_sgd", "adam", "train_loss", "muon", "paper"):
-        assert f"  {name}" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "messages"),
     [
-        (["--task", "digit"], ["no task 'digit'", "Did you mean 'digits'?", "mnist"]),
-        (["--optimizers", "mu2"], ["no optimizer 'mu2'", "mu2_sgd", "anytime_sgd"]),
-        (["--optimizers", ","], ["no optimizer given"]),
-        (["--metric", "accuracy"], ["no metric 'accuracy'", "Did you mean 'test_accuracy'?"]),
-        (["--strategy", "loop", "--chunk-size", "2"], ["--chunk-size does not apply", "loop"]),
+        (["digit"], ["no task 'digit'", "digits, digits-mlp, mnist"]),
+        (["--optimizers", "mu2"], ["no optimizer 'mu2'", "mu2_sgd", "paper"]),
+        (["--metric", "test_acc"], ["no metric 'test_acc'", "test_accuracy"]),
+        (["own_tasks:unclear", "--metric", "score"], ["--mode"]),
         (["--ball", "-1"], ["--ball must be positive and finite, got -1"]),
+        (["--steps", "0"], ["--steps must be at least 1, got 0"]),
         (["--lrs", "1e-60,1e-50"], ["--lrs must be positive and finite", "1e-60"]),
-        (["--lrs", "1:10:geo3"], ["look like 1e-4:1e4:log9"]),
-        (["--lrs", "a,b"], ["--lrs must be positive", "'a,b'"]),
-        (["--lrs", "1,1"], ["must not repeat a value, got 1 twice"]),
+        (["--lrs", "1:10"], ["look like 1e-4:1e4:log9"]),
+        (["--lrs", "1,1"], ["must be distinct numbers"]),
         (["--seeds", "0"], ["`seeds` must be", "got 0"]),
         (["--seeds", "x"], ["--seeds must be like 3 or 0,1,7", "'x'"]),
-        (["--seeds", str(2**63)], ["below 2**32", str(2**63)]),
-        (["own_tasks:train_fn", "--data", "x"], ["a function reads its own data"]),
-        (["--task", "mnist"], ["--data", "MU2_OPTAX_DATA"]),
-        (["--task", "mnist", "--data", "nowhere"], ["no train-images-idx3-ubyte.gz in nowhere"]),
+        (["mnist"], ["--data", "MU2_OPTAX_DATA"]),
         (["--resume"], ["mu2-sweep-digits holds no run to resume"]),
-        (["nothing:train_fn"], ["no module 'nothing'"]),
-        (["own_tasks"], ["must look like my_module:train_fn"]),
-        (["own_tasks:train"], ["no function 'train' in own_tasks"]),
+        (["nothing:train_fn"], ["No module named 'nothing'"]),
+        (["own_tasks:train"], ["has no attribute 'train'"]),
         (["own_tasks:wrong"], ["(optimizer, key) or (learning_rate, key)", "(a, b)"]),
-        (
-            ["own_tasks:by_rate", "--ball", "1"],
-            ["--ball need a function of (optimizer, key)"],
-        ),
+        (["own_tasks:by_rate", "--ball", "1"], ["--ball need a function of (optimizer, key)"]),
         (["own_tasks:by_rate", "--steps", "1"], ["by_rate does not take `steps`"]),
         (["own_tasks:with_steps", "--optimizers", "adamw_cosine"], ["number of --steps"]),
         (["own_tasks:by_rate", "--halving"], ["--halving needs the --steps"]),
-        (["--ball", "1", "--optimizers", "all"], ["mu2_auto_spectral cannot keep"]),
-        (["--out", "own_tasks.py"], ["--out must name a folder"]),
-        (["--out", "own_tasks.py/run"], ["--out must name a folder"]),
+        (["--ball", "1", "--optimizers", "mu2_auto_spectral"], ["mu2_auto_spectral cannot keep"]),
     ],
 )
 def test_command_says_in_a_line_what_is_wrong_with_its_options(
@@ -291,34 +232,6 @@ def test_command_says_in_a_line_what_is_wrong_with_its_options(
         assert message in captured.err
     assert len(captured.err.splitlines()) == 1
     assert sorted(path.name for path in folder.glob("*")) == before  # nothing has been written
-
-
-@pytest.mark.parametrize("bad", [["--strategy", "pmap"], ["--chunk-size", "0"], ["--nonsense"]])
-def test_command_parser_refuses_malformed_options(bad, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(bad)
-    assert caught.value.code == 2
-    assert "usage: mu2-sweep" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("option", "found"), [("--help", "mu2-sweep my_module:train_fn"),
-                                               ("--version", mu2_optax.__version__)])  # fmt: skip
-def test_command_help_and_version(option, found, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main([option])
-    assert caught.value.code == 0
-    out = capsys.readouterr().out
-    assert found in out
-    assert max(map(len, out.splitlines())) <= 100
-
-
-@pytest.mark.slow
-def test_command_prints_on_ascii_terminals_and_to_readers_that_go_away(tmp_path):
-    ascii_only = environment() | {"PYTHONIOENCODING": "ascii"}
-    command = f"{sys.executable} -m mu2_optax.sweep --list"
-    for shell in (command, f"{command} | true; exit ${{PIPESTATUS[0]}}"):
-        done = subprocess.run(["bash", "-c", shell], env=ascii_only, capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow

@@ -39,7 +39,6 @@ def test_halving_runs_the_best_rate_to_the_end_and_says_which_it_stopped():
     assert sorted(told["stopped"]) == [[1e-3, 1], [3e-3, 1], [0.01, 1], [0.03, 1], [0.1, 1],
                                        [0.3, 4], [3.0, 1]]  # fmt: skip
     assert told["share"] == sum(steps for _, steps in calls) / (2 * 8 * 16) == 0.25
-    assert [rung["rates"] for rung in told["rungs"]] == [RATES, [0.3, 1.0], [1.0]]
 
 
 @pytest.mark.parametrize(("count", "share"), [(4, 0.375), (8, 0.25), (16, 0.1875), (64, 0.1875)])
@@ -57,15 +56,12 @@ def test_halving_takes_the_highest_of_a_reward_and_nothing_that_diverged():
     }
     result = halved(train, metric="reward", mode="max")
     assert result.learning_rates[result.finished[:, 0]].tolist() == [0.3]
-    assert result.info["halving"]["rungs"][0]["means"][-2:] == [None, None]
 
 
 def test_halving_resumes_with_the_same_bits_and_with_more_rates(tmp_path):
     whole = halved(quadratic())
-    with pytest.raises(SweepInterrupted) as stopped:
+    with pytest.raises(SweepInterrupted):
         halved(quadratic(interrupted_at=(1.0, 4)), resume=tmp_path)
-    assert stopped.value.result.shape == (8, 2)  # of the whole, where nothing has finished
-    assert not stopped.value.result.finished.any()
     calls = []
     again = halved(quadratic(calls), resume=tmp_path)
     assert calls == [(1.0, 4), (0.3, 4), (1.0, 4), (1.0, 16), (1.0, 16)]
@@ -82,8 +78,3 @@ def test_halving_resumes_with_the_same_bits_and_with_more_rates(tmp_path):
 def test_halving_refuses_budgets_that_do_not_grow(budgets):
     with pytest.raises(ValueError, match="`budgets` must be growing numbers of steps"):
         halving(quadratic(), RATES, 1, budgets)
-
-
-def test_halving_refuses_other_axes():
-    with pytest.raises(ValueError, match="must be rates alone, got the axes"):
-        halving(quadratic(), {"learning_rate": RATES, "beta": [0.5]}, 1, 16)

@@ -177,12 +177,6 @@ def test_resume_refuses_what_other_settings_have_computed(tmp_path, strategy, se
     run()
 
 
-def test_resume_refuses_a_file(tmp_path):
-    (tmp_path / "run.jsonl").write_text("{}")
-    with pytest.raises(ValueError, match=r"`resume` must name a folder, got the file .*run.jsonl"):
-        quietly(scaled(2.0, data), RATES, 1, resume=tmp_path / "run.jsonl")
-
-
 KILLED = """
 import sys, time
 from sweep.conftest import make_logistic

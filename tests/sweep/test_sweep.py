@@ -1,19 +1,19 @@
 """Running a grid: strategies, numbers, failures, Ctrl-C, errors. Resuming is in test_resume.py."""
 
 import functools
-import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sweep.conftest import make_cnn, make_logistic
+from sweep.conftest import make_logistic
 
 from mu2_optax.sweep import SweepInterrupted, merge, sweep
-from mu2_optax.sweep._engine import _size_of_calls
 from mu2_optax.sweep._grid import make_grid
+from mu2_optax.sweep._program import CompiledProgram
 
 RATES = [0.01, 0.1, 0.5, 1.0]
 SEEDS = [3, 0, 11]
@@ -22,20 +22,9 @@ WAYS = {
     "chunks of part of a seed": {"chunk_size": 3},
     "chunks of whole seeds": {"chunk_size": 9},
     "loop": {"strategy": "loop"},
-    "8 devices": {"devices": 8},
-    "chunks on 3 devices": {"devices": 3, "chunk_size": 1},
 }
 quietly = functools.partial(sweep, progress=False)
 python = functools.partial(sweep, progress=False, strategy="python")
-
-
-def options_of(way):
-    """The options, with a number of devices replaced by that many devices."""
-    options = dict(WAYS[way])
-    if "devices" in options:
-        assert len(jax.devices()) >= options["devices"], "needs host devices: run from the root"
-        options["devices"] = jax.devices()[: options["devices"]]
-    return options
 
 
 # Numbers
@@ -66,7 +55,7 @@ def quadratic(learning_rate, key):
 @pytest.mark.parametrize("way", [*WAYS, "python"])
 def test_sweep_equals_a_loop_in_numpy(way):
     with jax.enable_x64(True):
-        options = {"strategy": "python"} if way == "python" else options_of(way)
+        options = {"strategy": "python"} if way == "python" else WAYS[way]
         result = quietly(quadratic, RATES, SEEDS, **options)
         expected = quadratic_by_hand(RATES, SEEDS)
     assert result.metrics["curve"].dtype == np.float64
@@ -75,13 +64,12 @@ def test_sweep_equals_a_loop_in_numpy(way):
     assert result.finished.all()
 
 
-@pytest.mark.parametrize("make", [make_logistic, pytest.param(make_cnn, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", WAYS)
-def test_sweep_traces_once_and_compiles_once(make, way, compiles):
+def test_sweep_traces_once_and_compiles_once(way, compiles):
     traces = []
-    train = make(traces)
+    train = make_logistic(traces)
     compiles.clear()
-    result = quietly(train, RATES, SEEDS, **options_of(way))
+    result = quietly(train, RATES, SEEDS, **WAYS[way])
     assert len(traces) == 1
     assert len(compiles) == 1
     alone = jax.jit(train)(np.float32(0.5), jax.random.key(11))
@@ -90,43 +78,33 @@ def test_sweep_traces_once_and_compiles_once(make, way, compiles):
         np.testing.assert_allclose(result.metrics[name][2, 2], value, rtol=1e-5)
 
 
-@pytest.mark.parametrize("way", ["vmap", "loop", "8 devices"])
-def test_sweep_does_not_compile_a_program_again(way, compiles):
-    train, options = make_logistic(), options_of(way)
-    first = quietly(train, RATES, SEEDS, **options)
-    assert len(compiles) == 1
-    again = quietly(make_logistic(), RATES, SEEDS, **options)  # another function, the same program
-    other_values = quietly(train, [0.2, 0.3, 0.4, 0.6], [7, 8, 9], **options)
-    assert len(compiles) == 1
-    np.testing.assert_array_equal(first.metrics["loss"], again.metrics["loss"])
-    assert (other_values.metrics["loss"] != first.metrics["loss"]).all()
-
-
-def test_sweep_notices_that_what_train_closes_over_has_changed():
-    scale = {"by": jnp.ones(3), "factor": 1.0}
-    train = lambda learning_rate, key: {"x": learning_rate * scale["factor"] * scale["by"].sum()}
-    one = lambda: quietly(train, [1.0], 1).metrics["x"].item()
-    assert one() == 3
-    scale["by"] = 2 * jnp.ones(3)  # another array of that shape: an argument
-    assert one() == 6
-    scale["factor"] = 10.0  # another number: another program
-    assert one() == 60
-    out = jax.ShapeDtypeStruct((), jnp.float32)
-    for factor in (2, 3):  # another callback, which is not in the program's text
-        host = lambda rate, factor=factor: np.float32(factor * rate)
-        train = lambda rate, key, host=host: {"x": jax.pure_callback(host, out, rate)}
-        assert quietly(train, [1.0], 1, strategy="loop").metrics["x"].item() == factor
-
-
 def test_sweep_does_not_compile_in_the_arrays_that_train_closes_over(monkeypatch):
-    sizes = []
-    lower = jax.stages.Lowered.as_text
-    text = lambda self, *args, **kwargs: sizes.append(len(lower(self, *args))) or lower(self, *args)
-    monkeypatch.setattr(jax.stages.Lowered, "as_text", text)
+    sizes, compiled = [], jax.stages.Lowered.compile
+    compile_it = lambda self: sizes.append(len(self.as_text())) or compiled(self)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile_it)
     big = jnp.arange(100_000, dtype=jnp.float32) ** 2
     result = quietly(lambda learning_rate, key: {"s": learning_rate * big[-1]}, [1.0], 1)
     assert result.metrics["s"].item() == np.float32(99_999.0**2)
     assert sizes[0] < 10_000
+
+
+def test_sweep_runs_on_every_device_in_threads_of_its_own():
+    def study(device, seeds):
+        with jax.default_device(device):
+            return quietly(make_logistic(), RATES, seeds)
+
+    blocks = [[0, 1], [2, 3]]
+    with ThreadPoolExecutor() as pool:
+        merged = merge(*pool.map(study, jax.devices()[:2], blocks))
+    expected = quietly(make_logistic(), RATES, 4)
+    np.testing.assert_allclose(merged.metrics["loss"], expected.metrics["loss"], rtol=1e-5)
+
+
+def test_sweep_chunks_have_at_most_chunk_size_cells():
+    program = CompiledProgram(ok, make_grid(range(6), 3), side_by_side=True)
+    for chunk_size in range(1, 20):
+        points, seeds = program.call_size(chunk_size)
+        assert 1 <= points * seeds <= chunk_size
 
 
 def test_sweep_computes_what_depends_on_the_key_once_per_seed():
@@ -144,12 +122,6 @@ def test_sweep_computes_what_depends_on_the_key_once_per_seed():
 
     quietly(train, RATES, 3)
     assert len(shapes) == 3
-
-
-@pytest.mark.parametrize("chunk_size", range(1, 20))
-def test_sweep_chunks_have_at_most_chunk_size_cells(chunk_size):
-    points, seeds = _size_of_calls(make_grid(range(6), 3), "vmap", chunk_size, 1)[0]
-    assert 1 <= points * seeds <= chunk_size
 
 
 @pytest.mark.parametrize("strategy", ["vmap", "loop", "python"])
@@ -196,11 +168,10 @@ def test_sweep_knows_float32_rates_as_the_decimal_numbers_that_they_print_as():
 
 
 def test_sweep_says_how_and_where_it_was_run():
-    info = quietly(ok, [1.0, 2.0], 1, devices=jax.devices()[:2], context={"steps": 3}).info
+    info = quietly(ok, [1.0, 2.0], 1, context={"steps": 3}).info
     assert info["strategy"] == "vmap"
     assert info["context"] == {"steps": 3}
     assert info["machine"]["device"] == jax.devices()[0].device_kind
-    assert info["machine"]["devices"] == 2
     assert info["versions"]["jax"] == jax.__version__
     assert min(info["compile_seconds"], info["run_seconds"]) >= 0
 
@@ -280,7 +251,6 @@ def test_sweep_vmap_says_in_which_call_it_failed_and_how_to_need_less_memory():
     [
         ({"a": 1.0}, {"b": 1.0}, r"got .*'b': .* at learning_rate=1, seed=0 and .*'a'.* before"),
         ({"a": np.zeros(2)}, {"a": np.zeros(3)}, r"same metrics.*\(3,\).*\(2,\)"),
-        ({"a": 1}, {"a": 0.5}, "same metrics.*'f'.*'i'"),
         ({"a": 1.0}, {"a": "x"}, "must be a real number"),
         ({"a": 1.0}, None, "return a dict of metrics"),
     ],
@@ -295,15 +265,14 @@ def test_sweep_cell_with_other_metrics_than_the_first_fails(first, later, match)
 # Ctrl-C and progress
 
 
-def interrupting(strategy, times):
-    """A run in which Ctrl-C comes so often while the second rate runs."""
+def interrupting(strategy):
+    """A run in which Ctrl-C comes while the second rate runs for the first time."""
     sent = []
 
     def host(rate):
         if rate == 2.0 and not sent:
             sent.append(rate)
-            for _ in range(times):
-                os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
         return np.float32(rate)
 
     def train(learning_rate, key):
@@ -318,24 +287,16 @@ def interrupting(strategy, times):
 @pytest.mark.parametrize(
     "options", [{"strategy": "loop"}, {"strategy": "python"}, {"chunk_size": 1}]
 )
-def test_sweep_ctrl_c_lets_the_running_call_finish_and_resume_goes_on(options, tmp_path):
-    train = interrupting(options.get("strategy"), 1)
-    usual = signal.getsignal(signal.SIGINT)
-    with pytest.raises(SweepInterrupted, match="with 2 cells finished") as caught:
+def test_sweep_ctrl_c_keeps_what_has_finished_and_resume_goes_on(options, tmp_path):
+    train = interrupting(options.get("strategy"))
+    with pytest.raises(SweepInterrupted, match="with 1 cells finished") as caught:
         quietly(train, [1.0, 2.0, 3.0], 1, resume=tmp_path, **options)
-    assert signal.getsignal(signal.SIGINT) is usual
     result = caught.value.result
-    np.testing.assert_array_equal(result.metrics["loss"], [[1.0], [2.0], [np.nan]])
-    assert result.finished.tolist() == [[True], [True], [False]]
+    np.testing.assert_array_equal(result.metrics["loss"], [[1.0], [np.nan], [np.nan]])
+    assert result.finished.tolist() == [[True], [False], [False]]
     assert result.diverged().sum() == 0  # what has not been run has not diverged
     result = quietly(train, [1.0, 2.0, 3.0], 1, resume=tmp_path, **options)
     assert result.metrics["loss"].tolist() == [[1.0], [2.0], [3.0]]
-
-
-def test_sweep_second_ctrl_c_does_not_wait():
-    with pytest.raises(SweepInterrupted) as caught:
-        python(interrupting("python", 2), [1.0, 2.0, 3.0], 1)
-    assert caught.value.result.finished.sum() == 1
 
 
 def test_sweep_progress_counts_cells_and_is_optional(capsys, monkeypatch, tmp_path):
@@ -347,8 +308,6 @@ def test_sweep_progress_counts_cells_and_is_optional(capsys, monkeypatch, tmp_pa
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     quietly(ok, [0.1, 1.0], 2)
     assert capsys.readouterr().err == ""
-    with pytest.raises(ModuleNotFoundError, match="`pip install tqdm`, or pass `progress=False`"):
-        sweep(ok, [0.1], 1)
 
 
 # Errors
@@ -360,40 +319,31 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: sweep(ok, [], 1), ValueError, "a list of finite numbers"),
+        (lambda: sweep(ok, [], 1), ValueError, "must be distinct numbers"),
         (lambda: sweep(ok, ["a"], 1), TypeError, "must be numbers"),
-        (lambda: sweep(ok, "0.1", 1), TypeError, "must be numbers, got '0.1'"),
-        (lambda: sweep(ok, [True], 1), TypeError, r"must be numbers, got \[True\]"),
+        (lambda: sweep(ok, "0.1", 1), TypeError, "must be numbers such as .*, got '0.1'"),
+        (lambda: sweep(ok, [True], 1), TypeError, "must be numbers"),
         (lambda: sweep(ok, np.array([1j]), 1), TypeError, "must be numbers"),
-        (lambda: sweep(ok, [-1.0], 1), ValueError, "must not be negative, got -1"),
-        (lambda: sweep(ok, [np.nan], 1), ValueError, r"a list of finite numbers, got \[nan\]"),
-        (lambda: sweep(ok, [0.1, 0.1], 1), ValueError, r"must not repeat a value, got 0.1"),
-        (lambda: sweep(ok, [0.1, 0.1 + 1e-12], 1), ValueError, "different numbers in float32"),
-        (lambda: sweep(ok, [1e-60], 1), ValueError, "different numbers in float32.*got .1e-60"),
+        (lambda: sweep(ok, [-1.0], 1), ValueError, r"finite and not negative, got \[-1.0\]"),
+        (lambda: sweep(ok, [np.nan], 1), ValueError, "must be distinct numbers, each finite"),
+        (lambda: sweep(ok, [0.1, 0.1], 1), ValueError, "must be distinct"),
         (lambda: sweep(ok, {"key": [1]}, 1), ValueError, "got 'key'"),
         (lambda: sweep(ok, {"beta": [1]}, 1), TypeError, "unexpected keyword argument 'beta'"),
         (lambda: sweep(ok, {}, 1), TypeError, "missing 1 required positional.*'learning_rate'"),
-        (
-            lambda: sweep(ok, [1], 0),
-            ValueError,
-            r"`seeds` must be some numbers in \[0, 2\*\*32\), got 0; pass",
-        ),
-        (lambda: sweep(ok, [1], 1.5), TypeError, "`seeds` must be integers, got 1.5"),
-        (lambda: sweep(ok, [1], [True]), TypeError, r"`seeds` must be integers, got \[True\]"),
-        (lambda: sweep(ok, [1], []), ValueError, "`seeds` must be some numbers"),
+        (lambda: sweep(ok, [1], 0), ValueError, "`seeds` must be a number of seeds such as 3"),
+        (lambda: sweep(ok, [1], 1.5), ValueError, "integers in .*got 1.5"),
+        (lambda: sweep(ok, [1], [True]), ValueError, r"integers in .*got \[True\]"),
+        (lambda: sweep(ok, [1], 2**32), ValueError, "integers in"),
+        (lambda: sweep(ok, [1], []), ValueError, r"integers in .*got \[\]"),
         (lambda: sweep(ok, [1], [-1]), ValueError, r"\[0, 2\*\*32\)"),
-        (lambda: sweep(ok, [1], [2, 2]), ValueError, "`seeds` must not repeat a value, got 2"),
+        (lambda: sweep(ok, [1], [2, 2]), ValueError, r"distinct integers in .*got \[2, 2\]"),
         (lambda: sweep(ok, [1], 1, strategy="pmap"), ValueError, "one of.*got 'pmap'"),
         (lambda: sweep(ok, [1], 1, chunk_size=0), ValueError, "integer of at least 1, got 0"),
         (lambda: sweep(ok, [1], 1, chunk_size=1.5), ValueError, "integer of at least 1, got 1.5"),
-        (lambda: python(ok, [1], 1, chunk_size=2), ValueError, "do not apply to strategy 'python'"),
-        (lambda: sweep(ok, [1], 1, strategy="loop", devices=jax.devices()), ValueError, "'loop'"),
-        (lambda: sweep(ok, [1], 1, devices=[]), ValueError, "of this process, such as"),
-        (lambda: sweep(ok, [1], 1, devices=[1]), ValueError, "of this process, such as"),
-        (lambda: sweep(ok, [1], 1, devices=jax.devices()[:1] * 2), ValueError, "distinct"),
+        (lambda: python(ok, [1], 1, chunk_size=2), ValueError, "not apply to strategy 'python'"),
         (lambda: sweep(ok, [1], 1, context={"n": np.int64(1)}), TypeError, "int64 is not JSON"),
         (lambda: sweep(lambda lr, key: lr, [1], 1), TypeError, "return a dict of metrics"),
-        (lambda: sweep(lambda lr, key: {"seed": lr}, [1], 1), TypeError, "got 'seed'"),
+        (lambda: sweep(lambda lr, key: {"seed": lr}, [1], 1), TypeError, "none of the names"),
         (lambda: sweep(lambda lr, key: {"a": {"b": lr}}, [1], 1), TypeError, "flat dict"),
         (lambda: sweep(lambda lr, key: {"a": 1j * lr}, [1], 1), TypeError, "a real number"),
         (lambda: sweep(lambda lr, key: {"a": lr[None][:0]}, [1], 1), TypeError, "a real number"),

@@ -11,31 +11,23 @@ import optax
 from mu2_optax.sweep import Data, load_digits, load_mnist
 
 # The metrics of every task.
-METRICS = ("test_accuracy", "test_loss", "train_loss", "initial_loss", "test_loss_curve")
-INITIAL = {"train_loss": "initial_loss"}  # which metric holds the value before training
-HIDDEN = 32  # units of the hidden layer, if there is one
+METRICS = ("test_accuracy", "test_loss", "train_loss", "test_loss_curve")
 CURVE_POINTS, CURVE_IMAGES = 20, 500  # at most; a few per cent of the time of a run
 
 
 class Task(NamedTuple):
     """What is trained, on the data that ``load`` finds in the folder of ``--data``."""
 
-    summary: str
     load: Callable[[str | Path | None], Data]
-    hidden: bool
     steps: int
+    hidden: int = 0  # units of the hidden layer, if there is one
     batch_size: int = 64
 
 
-TASKS: dict[str, Task] = {
-    "digits": Task(
-        "logistic regression on scikit-learn's digits", lambda _: load_digits(), False, 440
-    ),
-    "digits-mlp": Task(
-        "a hidden layer of 32 units on the same digits", lambda _: load_digits(), True, 440
-    ),
-    "mnist": Task("logistic regression on MNIST (needs --data), one epoch", load_mnist, False, 938),
-    "mnist-mlp": Task("a hidden layer of 32 units on MNIST, one epoch", load_mnist, True, 938),
+TASKS = {
+    "digits": Task(lambda folder: load_digits(), 440),  # logistic regression
+    "digits-mlp": Task(lambda folder: load_digits(), 440, hidden=32),
+    "mnist": Task(load_mnist, 938),  # logistic regression, one epoch
 }
 
 
@@ -53,8 +45,7 @@ def curve_steps(steps: int) -> list[int]:
 def make_train(task: Task, data: Data) -> Callable[..., dict[str, Any]]:
     """The training function of a task: of (optimizer, key, steps), on its data.
 
-    It returns the `METRICS`: ``initial_loss`` is the training loss before the first step, and
-    ``test_loss_curve`` is taken at `curve_steps`, on the first test images.
+    It returns the `METRICS`; ``test_loss_curve`` is taken at `curve_steps`, on the first images.
     """
     train_x, train_y, test_x, test_y = (jnp.asarray(array) for array in data)
     curve_x, curve_y = test_x[:CURVE_IMAGES], test_y[:CURVE_IMAGES]
@@ -98,27 +89,26 @@ def make_train(task: Task, data: Data) -> Callable[..., dict[str, Any]]:
             "test_accuracy": jnp.where(jnp.isfinite(logits).all(), correct, jnp.nan),
             "test_loss": loss_fn(last, (test_x, test_y)),
             "train_loss": loss_fn(last, (train_x, train_y)),
-            "initial_loss": loss_fn(params, (train_x, train_y)),
             "test_loss_curve": jnp.append(loss_fn(params, (curve_x, curve_y)), curve),
         }
 
     return train
 
 
-def init(key: Any, inputs: int, hidden: bool) -> Any:
-    """Weights and biases: at 0 for logistic regression, random with a hidden layer."""
-    last = {"w": jnp.zeros((HIDDEN if hidden else inputs, 10)), "b": jnp.zeros(10)}
+def init(key: Any, inputs: int, hidden: int) -> Any:
+    """Weights and biases of each layer: at 0 for logistic regression, else random."""
     if not hidden:
-        return last
-    keys = jax.random.split(key)
-    first = jax.random.normal(keys[0], (inputs, HIDDEN)) * jnp.sqrt(2 / inputs)
-    last["w"] = jax.random.normal(keys[1], (HIDDEN, 10)) * jnp.sqrt(1 / HIDDEN)
-    return last | {"w1": first, "b1": jnp.zeros(HIDDEN)}
+        return [(jnp.zeros((inputs, 10)), jnp.zeros(10))]
+    first, last = jax.random.split(key)
+    w = jax.random.normal(first, (inputs, hidden)) * jnp.sqrt(2 / inputs)
+    v = jax.random.normal(last, (hidden, 10)) * jnp.sqrt(1 / hidden)
+    return [(w, jnp.zeros(hidden)), (v, jnp.zeros(10))]
 
 
 def apply(params: Any, images: Any) -> Any:
     """The logits of a batch of images."""
     x = images.reshape(len(images), -1)
-    if "w1" in params:
-        x = jax.nn.relu(x @ params["w1"] + params["b1"])
-    return x @ params["w"] + params["b"]
+    for w, b in params[:-1]:
+        x = jax.nn.relu(x @ w + b)
+    w, b = params[-1]
+    return x @ w + b
