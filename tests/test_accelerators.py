@@ -46,6 +46,19 @@ def test_accelerators_float64_is_for_numbers_alone(case):
         assert not re.findall(r"tensor<(?:4|2x1)xf64>", step_for_accelerators(case))
 
 
+@pytest.mark.parametrize("shape", [(48, 1600, 6400), (32, 4096, 4096), (8, 4096, 14336)])
+def test_accelerators_a_sample_of_stacked_layers_spans_few_rows(shape):
+    """For bfloat16 a TPU v5e loads all rows between the first and the last, and refuses 2**15."""
+    tx = mu2_optax.mu2_auto()
+    params = jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+    text = exported(tx.update, params, jax.eval_shape(tx.init, params), params)
+    slices = re.findall(r"slice %\S+ \[(.*?)\] : \(tensor<" + "x".join(map(str, shape)), text)
+    assert slices
+    for along in slices:
+        *others, _ = [[int(n) for n in axis.split(":")] for axis in along.split(", ")]
+        assert np.prod([end - start for start, end, *_ in others]) <= 2**14
+
+
 def test_accelerators_a_call_of_the_host_would_be_seen():
     def calls(x):
         return jax.pure_callback(np.sin, x, x)

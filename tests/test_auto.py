@@ -401,8 +401,9 @@ def test_with_a_projection_the_limit_is_the_constrained_minimum(name):
 
 
 def test_orthogonal_steps_and_a_projection_are_refused_together():
-    with pytest.raises(ValueError, match="`spectral` must be False with `together=True`"):
+    with pytest.raises(ValueError, match="`together=True`, which a `projection` needs, got True"):
         mu2_auto(spectral=True, projection=SETS["ball"])
+    mu2_auto(spectral=np.bool_(False), projection=SETS["ball"])
 
 
 # Pretrained params, changes on the way, and other losses.

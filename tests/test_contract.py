@@ -187,6 +187,33 @@ def test_contract_donated_loop_traces_once(case):
     assert jitted._cache_size() == 1
 
 
+@jax.tree_util.register_pytree_node_class
+class Layer:
+    """A node whose constructor takes nothing but arrays, as many with checked types do."""
+
+    def __init__(self, weight, bias):
+        for leaf in (weight, bias):
+            assert hasattr(leaf, "shape"), leaf
+        self.weight, self.bias = weight, bias
+
+    def tree_flatten(self):
+        return (self.weight, self.bias), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
+@every_optimizer
+def test_contract_nodes_of_params_only_ever_hold_arrays(case):
+    tx = optax.with_extra_args_support(case.make(case.rate))
+    params = Layer(jnp.ones((4, 3)), jnp.ones(3))
+    gradient = lambda params, batch: params
+    update = lambda p, state: tx.update(p, state, p, grad_fn=gradient, batch=())
+    updates, _ = jax.eval_shape(update, params, jax.eval_shape(tx.init, params))
+    assert (updates.weight.shape, updates.bias.shape) == ((4, 3), (3,))
+
+
 @every_optimizer
 def test_contract_shapes_need_no_computation(case):
     tx = case.make(case.rate)

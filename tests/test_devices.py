@@ -300,6 +300,27 @@ def test_devices_nnx_in_shard_map_equals_one(check_vma):
     assert_close(ours, theirs, 1e-5)
 
 
+@pytest.mark.parametrize("options", [{}, {"spectral": True}, {"projection": jax.nn.relu}])
+def test_devices_runs_of_their_own_in_shard_map_scan_as_one_alone(options):
+    """Each device has other params, so that all that the state knows of them varies too."""
+    mesh = jax.make_mesh((8,), ("run",), axis_types=(AxisType.Auto,))
+    tx = mu2_optax.mu2_auto(**options)
+
+    def step(carry, _):
+        params, state = carry
+        updates, state = tx.update(params - 2, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    def runs(starts):
+        final = lambda p: jax.lax.scan(step, (p, tx.init(p)), length=5)[0][0]
+        return jnp.stack([final(p) for p in starts])
+
+    starts = jnp.arange(1.0, 97.0).reshape(8, 4, 3)
+    spec = PartitionSpec("run")
+    found = jax.jit(jax.shard_map(runs, mesh=mesh, in_specs=spec, out_specs=spec))(starts)
+    np.testing.assert_allclose(found[5], jax.jit(runs)(starts[5:6])[0], rtol=1e-4)
+
+
 def test_value_and_grad_accumulates_on_an_explicit_mesh_in_its_sharding():
     mesh = jax.make_mesh((8,), ("all",), axis_types=(AxisType.Explicit,))
     evaluate = mu2_optax.value_and_grad(lambda x, z: jnp.sum((x - z) ** 2), accumulate=True)

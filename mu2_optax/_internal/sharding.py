@@ -61,6 +61,12 @@ def varying_along(tree: Tree, axes: Any) -> Any:
     return jax.tree.map(mark, tree)
 
 
+def varying_like(tree: Tree, params: Tree) -> Any:
+    """``tree``, which depends on all of params, marked as varying wherever one of them does."""
+    axes = frozenset[str]().union(*map(varying_axes, jax.tree.leaves(params)))
+    return varying_along(tree, axes)
+
+
 AxisName: TypeAlias = Hashable | tuple[Hashable, ...]
 """An axis of a ``jax.shard_map`` or ``jax.pmap``, or several."""
 

@@ -131,7 +131,14 @@ def _each(
     leaves, structure = jax.tree.flatten(params)
     each = zip(leaves, *(leaves_like(params, tree) for tree in trees), strict=True)
     found = [function(*leaf, **scalars) for leaf in each]
-    return tuple(jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(results))
+    columns = [[leaf[i] for leaf in found] for i in range(results)]
+    return tuple(_tree(structure, leaves) for leaves in columns)
+
+
+def _tree(structure: Any, leaves: list[Any]) -> Any:
+    """A tree, but None if it would hold nothing else: a node of a user may take only arrays."""
+    nothing = leaves and all(leaf is None for leaf in leaves)
+    return None if nothing else jax.tree.unflatten(structure, leaves)
 
 
 def _finite(a: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ import optax
 
 from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.newton_schulz import newton_schulz
-from mu2_optax._internal.sharding import left_to_partitioner
+from mu2_optax._internal.sharding import left_to_partitioner, varying_like
 from mu2_optax._internal.tree_checks import check_state
 from mu2_optax._internal.trees import (
     gathered,
@@ -111,27 +111,28 @@ def unit_directions(
       <https://kellerjordan.github.io/posts/muon/>`_, 2024; Pethick et al., `Training Deep Learning
       Models with Norm-Constrained LMOs <https://arxiv.org/abs/2502.07529>`_, ICML 2025
     """
-    if together and spectral is not False:
+    if together and not never(spectral):
         raise ValueError(
-            "`spectral` must be False with `together=True`, got orthogonal steps for some "
-            "matrices, which do not keep the direction of the gradient; leave one of them out."
+            "`spectral` must be False with `together=True`, which a `projection` needs, got "
+            f"{spectral!r}: orthogonal steps do not keep the direction of the gradient; leave one "
+            "of them out."
         )
 
     def init(params: Params) -> UnitDirectionsState:
         leaves, structure = jax.tree.flatten(params)
         marks = matrices(spectral, params)
         each = list(zip(leaves, marks, strict=True))
+        scales = [jnp.zeros([], float)] if together else [zeros(p, mark) for p, mark in each]
+        scales, spread = varying_like((scales, jnp.zeros([], float)), params)
         return UnitDirectionsState(
             t=jnp.zeros([], jnp.int32),
-            inverse=jnp.zeros([], float)
-            if together
-            else jax.tree.unflatten(structure, [zeros(p, mark) for p, mark in each]),
+            inverse=scales[0] if together else jax.tree.unflatten(structure, scales),
             momentum=None
             if never(spectral)
             else jax.tree.unflatten(
                 structure, [jnp.zeros_like(p) if mark else jnp.zeros([]) for p, mark in each]
             ),
-            spread=jnp.zeros([], float),
+            spread=spread,
         )
 
     def update(
@@ -161,12 +162,14 @@ def unit_directions(
             else (*_by_coordinate(g, r, weight.astype(r.dtype)), m, None)
             for g, r, m, mark in each
         ]
-        directions, inverse, moments = (
-            jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(3)
+        directions, inverse = (
+            jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(2)
         )
         squares = gathered([square, *(leaf[3] for leaf in found if leaf[3] is not None)])
         spread = jnp.sum(squares) / max(sum(float(g.size) for g in leaves), 1.0)
-        momentum = None if state.momentum is None else moments
+        momentum = None
+        if state.momentum is not None:
+            momentum = jax.tree.unflatten(structure, [leaf[2] for leaf in found])
         return directions, UnitDirectionsState(t, inverse, momentum, spread)
 
     return optax.GradientTransformation(init, update)

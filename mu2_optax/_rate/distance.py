@@ -15,6 +15,7 @@ from mu2_optax._internal.checks import (
     check_transform,
 )
 from mu2_optax._internal.masks import Mask, marks_of
+from mu2_optax._internal.sharding import varying_like
 from mu2_optax._internal.tree_checks import check_params, check_update
 from mu2_optax._internal.trees import (
     cast_like,
@@ -146,15 +147,14 @@ def distance_rate(
     def init(params: Params) -> DistanceRateState:
         check_params(params)
         start = Sample(params)(widened(params))
-        return DistanceRateState(
-            t=jnp.zeros([], jnp.int32),
-            size=jnp.zeros([], float),
-            reach=jnp.minimum(first_step * _FIRST, _LARGEST_FIRST).astype(float),
-            energy=jnp.zeros([], float),
-            start=start,
-            counts=jnp.zeros(start.shape, jnp.finfo(start.dtype).dtype),
-            inner_state=inner.init(widened(params)),
+        size, energy = jnp.zeros([], float), jnp.zeros([], float)
+        reach = jnp.minimum(first_step * _FIRST, _LARGEST_FIRST).astype(float)
+        counts = jnp.zeros(start.shape, jnp.finfo(start.dtype).dtype)
+        size, reach, energy, start, counts = varying_like(
+            (size, reach, energy, start, counts), params
         )
+        t, inner_state = jnp.zeros([], jnp.int32), inner.init(widened(params))
+        return DistanceRateState(t, size, reach, energy, start, counts, inner_state)
 
     def update(
         updates: Updates,

@@ -17,6 +17,7 @@ _SHARE, _LEAST, _MOST = 64, 1024, 4096  # of a tensor: one number in 64, but 102
 _TENSORS = 64  # of a tree, because a program becomes longer with each
 _NEIGHBOURS = 64  # along the last axis: a TPU reads whatever lies between numbers further apart
 _STRIDE = 1023  # the longest that a TPU takes along the other axes
+_SPAN = 2**14  # rows from the first to the last of a block: some TPUs load all that lie between
 _BLOCK, _BLOCKS = 4096, 8  # one block for so many places of the longest axis, but not more than 8
 
 
@@ -107,8 +108,8 @@ def _blocks(shape: tuple[int, ...]) -> list[Block]:
     regions = [n // part for n, part in zip(shape, parts, strict=True)]
     places = _thinned(regions[:-1], max(most // min(_NEIGHBOURS, regions[-1]), 1))
     places.append(min(regions[-1], most // math.prod(places)))
-    strides = [_stride(n, k) for n, k in zip(regions[:-1], places[:-1], strict=True)] + [1]
-    spans = [(k - 1) * stride + 1 for k, stride in zip(places, strides, strict=True)]
+    strides = [*_strides(regions[:-1], places[:-1]), 1]
+    spans = _spans(places, strides)
     found = []
     for block in range(blocks):
         starts = [
@@ -127,6 +128,19 @@ def _thinned(lengths: list[int], most: int) -> list[int]:
         longest = places.index(max(places))
         places[longest] = (places[longest] + 1) // 2
     return places
+
+
+def _strides(lengths: list[int], places: list[int]) -> list[int]:
+    """From place to place along each axis; the longest is cut where a block spans too much."""
+    strides = [_stride(n, k) for n, k in zip(lengths, places, strict=True)]
+    while math.prod(_spans(places, strides)) > _SPAN:
+        longest = strides.index(max(strides))
+        strides[longest] = strides[longest] // 2 | 1
+    return strides
+
+
+def _spans(places: list[int], strides: list[int]) -> list[int]:
+    return [(k - 1) * stride + 1 for k, stride in zip(places, strides, strict=True)]
 
 
 def _stride(length: int, places: int) -> int:

@@ -98,7 +98,7 @@ def sweep(
       True
     """
     grid = make_grid(learning_rates, seeds)
-    _check_options(strategy, chunk_size)
+    _check_options(strategy, chunk_size, label)
     context = json.loads(json.dumps(context or {}, allow_nan=False))  # as files return it
     if strategy == "python":
         program = PythonProgram(train, grid)
@@ -190,7 +190,9 @@ def _calls(done: npt.NDArray[np.bool_], size: Size) -> list[tuple[Block, Size]]:
     return calls
 
 
-def _check_options(strategy: str, chunk_size: int | None) -> None:
+def _check_options(strategy: str, chunk_size: int | None, label: str) -> None:
+    if not isinstance(label, str):
+        raise TypeError(f"`label` must be text, got {label!r}; leave it out if there is none.")
     if strategy not in get_args(Strategy):
         raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
     if chunk_size is not None and (chunk_size < 1 or chunk_size != int(chunk_size)):

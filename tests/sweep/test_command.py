@@ -213,6 +213,7 @@ def test_command_reads_real_data(folder):
         (["--resume"], ["mu2-sweep-digits holds no run to resume"]),
         (["nothing:train_fn"], ["No module named 'nothing'"]),
         (["own_tasks:train"], ["has no attribute 'train'"]),
+        (["own_tasks:__name__"], ["own_tasks:__name__ must be a function, got 'own_tasks'"]),
         (["own_tasks:wrong"], ["(optimizer, key) or (learning_rate, key)", "(a, b)"]),
         (["own_tasks:by_rate", "--ball", "1"], ["--ball need a function of (optimizer, key)"]),
         (["own_tasks:by_rate", "--steps", "1"], ["by_rate does not take `steps`"]),

@@ -341,6 +341,7 @@ ok = lambda learning_rate, key: {"loss": learning_rate}
         (lambda: sweep(ok, [1], 1, chunk_size=0), ValueError, "integer of at least 1, got 0"),
         (lambda: sweep(ok, [1], 1, chunk_size=1.5), ValueError, "integer of at least 1, got 1.5"),
         (lambda: python(ok, [1], 1, chunk_size=2), ValueError, "not apply to strategy 'python'"),
+        (lambda: sweep(ok, [1], 1, label=3), TypeError, "`label` must be text, got 3"),
         (lambda: sweep(ok, [1], 1, context={"n": np.int64(1)}), TypeError, "int64 is not JSON"),
         (lambda: sweep(lambda lr, key: lr, [1], 1), TypeError, "return a dict of metrics"),
         (lambda: sweep(lambda lr, key: {"seed": lr}, [1], 1), TypeError, "none of the names"),

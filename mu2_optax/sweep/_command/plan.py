@@ -131,6 +131,8 @@ def import_train(spec: str) -> tuple[Callable[..., Any], list[str]]:
         train = getattr(importlib.import_module(module_name), name)
     except (ModuleNotFoundError, AttributeError) as error:
         raise UsageError(f"cannot import {spec}: {error}.") from error
+    if not callable(train):
+        raise UsageError(f"{spec} must be a function, got {train!r}.")
     takes = list(inspect.signature(train).parameters)
     if len(takes) < 2 or takes[0] not in ("optimizer", "tx", "learning_rate", "lr"):
         wanted = "(optimizer, key) or (learning_rate, key), with these names"
