@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mu2_optax._internal.trees import held, leaves_like, refined, rounded, widened
+from mu2_optax._internal.trees import leaves_like, refined, rounded, widened
 from mu2_optax._internal.types import Params, Tree
 
 
@@ -70,7 +70,7 @@ def moved(
     can tell whether something else has moved them. A coordinate that is not finite stays.
     """
     further = gamma + state.ahead * (1 - gamma)
-    scalars = held(gamma, state.ahead, further, gamma / further)
+    scalars = (gamma, state.ahead, further, gamma / further)
     function = functools.partial(_moved_leaf, scalars=scalars)
     moves, x, w = _each(function, 3, params, x, lead, step, state.w)
     return moves, x, None if state.w is None else w

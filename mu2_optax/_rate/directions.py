@@ -13,7 +13,6 @@ from mu2_optax._internal.sharding import left_to_partitioner
 from mu2_optax._internal.tree_checks import check_state
 from mu2_optax._internal.trees import (
     gathered,
-    held,
     inverse_or_zero,
     leaves_like,
     norm,
@@ -156,7 +155,7 @@ def unit_directions(
         square = _sampled_square(alone, weight)
         # XLA on a CPU then knows that r is read by the sample before it is overwritten.
         weight = jax.lax.select(t < 0, jax.lax.stop_gradient(square), weight)
-        weight, bound = held(weight, _bound(weight))
+        bound = _bound(weight)
         found = [
             _orthogonal(g, r, m, weight, bound)
             if mark
