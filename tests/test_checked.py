@@ -1,4 +1,4 @@
-"""`checked` finds what changes one of the two gradients of a step, and nothing else."""
+"""`checked` finds what changes one of the two gradients of a step or moves its params."""
 
 import functools
 
@@ -122,17 +122,72 @@ def test_checked_takes_two_nans_for_equal():
     assert reports(gradient=broken, zs=ZS[:1])
 
 
-@pytest.mark.parametrize("lean", [True, False])
-def test_checked_finds_moved_params_if_the_state_is_lean(lean):
-    inner = m.mu2_sgd(0.3, lean=lean)
-    decay = lambda params: jax.tree.map(lambda p: p * (1 - 1e-3), params)
-    found = reports(inner=inner, change=decay)
-    assert len(found) == (len(ZS) - 1 if lean else 0)
-    assert not lean or "`params` must be those after the last update" in found[0]
-    after = optax.chain(m.checked(inner, report=found.append), optax.scale(0.5))
-    found.clear()
-    steps(after)
-    assert bool(found) == lean
+BEHIND = ["mu2_sgd", "lean", "measured, lean", "mu2_extra_sgd", "mu2_adam", "one gradient"]
+OPTIMIZERS_THAT_FOLLOW = {
+    "mu2_auto": m.mu2_auto(),
+    "storm": OPTIMIZERS["storm"],
+    "of Optax": OPTIMIZERS["of Optax"],
+}
+decay = functools.partial(jax.tree.map, lambda p: p * (1 - 1e-3))
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_checked_finds_params_that_something_else_has_moved(name):
+    found = reports(inner=OPTIMIZERS[name], change=decay)
+    assert len(found) == len(ZS) - 1
+    assert "`params` must be those after the last update" in found[0]
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_checked_finds_updates_that_are_scaled_after_it(name):
+    assert reports(lambda tx: optax.chain(tx, optax.scale(0.5)), OPTIMIZERS[name])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS_THAT_FOLLOW)
+def test_checked_leaves_alone_what_follows_moved_params(name):
+    inner = OPTIMIZERS_THAT_FOLLOW[name]
+    assert not reports(inner=inner, change=decay)
+    assert not reports(lambda tx: optax.chain(tx, optax.scale(0.5)), inner)
+
+
+def test_checked_finds_what_is_scaled_after_several_microbatches():
+    accumulated = m.accumulate_gradients(OPTIMIZERS["mu2_sgd"], 2)
+    assert not reports(inner=accumulated)
+    found = reports(lambda tx: optax.chain(tx, optax.scale(0.5)), accumulated)
+    assert len(found) == (len(ZS) - 1) // 2
+    several = optax.MultiSteps(OPTIMIZERS["one gradient"], 2).gradient_transformation()
+    assert not reports(inner=several)
+    assert len(reports(lambda tx: optax.chain(tx, optax.scale(0.5)), several)) == len(found)
+
+
+@pytest.mark.parametrize("keeps_the_state", [False, True])
+def test_checked_finds_a_step_whose_update_is_dropped(keeps_the_state):
+    """Unless its state is dropped as well."""
+    found = []
+    tx = m.checked(OPTIMIZERS["mu2_sgd"], report=found.append)
+    params, state = PARAMS, tx.init(PARAMS)
+    for i, z in enumerate(ZS[:10]):
+        grads = grad_fn(params, z)
+        updates, new = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
+        if i != 5:
+            params, state = optax.apply_updates(params, updates), new
+        elif not keeps_the_state:
+            state = new
+    jax.effects_barrier()
+    assert len(found) == (0 if keeps_the_state else 1)
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_checked_takes_params_that_are_loaded_before_the_first_step(name):
+    found = []
+    tx = m.checked(OPTIMIZERS[name], report=found.append)
+    params, state = jax.tree.map(lambda p: 3 * p + 1, PARAMS), tx.init(PARAMS)
+    for z in ZS[:3]:
+        grads = grad_fn(params, z)
+        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
+        params = optax.apply_updates(params, updates)
+    jax.effects_barrier()
+    assert not found
 
 
 @pytest.mark.parametrize(("scale", "reports"), [(1.0, 0), (0.5, 1)])

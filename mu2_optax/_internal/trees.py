@@ -216,8 +216,9 @@ def held(*scalars: jax.Array) -> tuple[jax.Array, ...]:
     XLA repeats whatever leads to a scalar in each kernel that reads it, but not a reduction. With
     hundreds of leaves, that takes most of the time to compile.
     """
-    row = jnp.stack(scalars)
-    alone = jnp.sum(jnp.where(jnp.eye(len(scalars), dtype=bool), row, 0), axis=1)
+    row = jnp.stack([*scalars, scalars[0]])  # XLA drops the reduction of a single number
+    own = jnp.eye(len(scalars), len(row), dtype=bool)
+    alone = jnp.sum(jnp.where(own, row, 0), axis=1)
     return tuple(jax.lax.optimization_barrier(alone))
 
 

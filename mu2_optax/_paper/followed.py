@@ -69,27 +69,28 @@ def moved(
     params are narrower than the state, the update leads to the rounded y', so that the next step
     can tell whether something else has moved them. A coordinate that is not finite stays.
     """
-    trees = (x, lead, step, state.w)
-    moves, x, w = _each(_moved_leaf, 3, params, *trees, gamma=gamma, ahead=state.ahead)
+    further = gamma + state.ahead * (1 - gamma)
+    scalars = (gamma, state.ahead, further, gamma / further)
+    function = functools.partial(_moved_leaf, scalars=scalars)
+    moves, x, w = _each(function, 3, params, x, lead, step, state.w)
     return moves, x, None if state.w is None else w
 
 
 @functools.partial(jax.jit, inline=True)
 def _moved_leaf(
-    p: Any, x: Any, lead: Any, step: Any, stored: Any, gamma: jax.Array, ahead: jax.Array
+    p: Any, x: Any, lead: Any, step: Any, stored: Any, scalars: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array, Any]:
     dtype, y = jnp.result_type(p), jnp.asarray(p).astype(x.dtype)
     step = step.astype(x.dtype)
-    share, gamma = ahead.astype(x.dtype), gamma.astype(x.dtype)
-    further = gamma + share * (1 - gamma)
+    gamma, ahead, further, share = (s.astype(x.dtype) for s in scalars)
     if stored is None:
-        move = further * (lead + step) - share * lead
-        return move.astype(dtype), x + gamma / further * _finite(y + move - x), None
+        move = (further - ahead) * lead + further * step
+        return move.astype(dtype), x + share * _finite(y + move - x), None
     lead = lead + step
     change = gamma * lead
     new, lead = x + change, lead - change
     w = new + lead
-    target = rounded(new + share * (w - new), dtype)
+    target = rounded(new + ahead * (w - new), dtype)
     move = jnp.where(jnp.isfinite(y), target - y, 0).astype(dtype)
     return move, new, w
 

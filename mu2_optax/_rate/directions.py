@@ -155,11 +155,12 @@ def unit_directions(
         alone = [(g, r) for g, r, _, mark in each if not mark]
         square = _sampled_square(alone, weight)
         # XLA on a CPU then knows that r is read by the sample before it is overwritten.
-        weight = jax.lax.select(t < 0, square, weight)
+        weight = jax.lax.select(t < 0, jax.lax.stop_gradient(square), weight)
+        bound = _bound(weight)
         found = [
-            _orthogonal(g, r, m, weight.astype(r.dtype))
+            _orthogonal(g, r, m, weight, bound)
             if mark
-            else (*_by_coordinate(g, r, weight.astype(r.dtype)), m, None)
+            else (*_by_coordinate(g, r, weight, bound), m, None)
             for g, r, m, mark in each
         ]
         directions, inverse = (
@@ -175,22 +176,29 @@ def unit_directions(
     return optax.GradientTransformation(init, update)
 
 
+def _bound(weight: jax.Array) -> jax.Array:
+    """The longest direction: what a gradient of ten times its root mean square gives."""
+    return _OUTLIER * jax.lax.rsqrt(1 + weight * (_OUTLIER**2 - 1))
+
+
 @functools.partial(jax.jit, inline=True)
-def _by_coordinate(g: jax.Array, r: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _by_coordinate(
+    g: jax.Array, r: jax.Array, weight: jax.Array, bound: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """The directions of one tensor, and its new inverse root mean squares.
 
     A gradient of more than ten times its root mean square counts as ten times that.
     """
+    weight, bound = weight.astype(r.dtype), bound.astype(r.dtype)
     size = jnp.abs(g)
     some = size > 0
-    ratio = jnp.where(some, jnp.minimum(size * r, _OUTLIER), 1)
-    mean = r * jax.lax.rsqrt(1 - weight + weight * jnp.square(ratio))
-    r = jnp.where(r > 0, mean, inverse_or_zero(size))
-    bound = _OUTLIER * jax.lax.rsqrt(1 + weight * (_OUTLIER**2 - 1))
+    square = jnp.square(jnp.minimum(size * r, _OUTLIER))
+    mean = r * jax.lax.rsqrt(1 - weight + weight * square)
+    r = jnp.where(some, jnp.where(r > 0, mean, 1 / jnp.where(some, size, 1)), r)
     u = g * r
     if jnp.iscomplexobj(u):
         return u * jnp.minimum(1, bound * inverse_or_zero(jnp.abs(u))), r
-    return jnp.clip(u, -bound, bound), r
+    return jax.lax.clamp(-bound, u, bound), r
 
 
 def _sampled_square(pairs: list[tuple[jax.Array, jax.Array]], weight: jax.Array) -> jax.Array:
@@ -200,8 +208,7 @@ def _sampled_square(pairs: list[tuple[jax.Array, jax.Array]], weight: jax.Array)
     """
     grads, inverses = [g for g, _ in pairs], [r for _, r in pairs]
     sample = Sample(grads)
-    few = sample(inverses)
-    u, _ = _by_coordinate(sample(grads), few, weight.astype(few.dtype))
+    u, _ = _by_coordinate(sample(grads), sample(inverses), weight, _bound(weight))
     return sample.mean(jnp.square(jnp.abs(u))).astype(float) * sum(float(g.size) for g in grads)
 
 
@@ -211,20 +218,20 @@ def _scaled_together(
     """The directions of the gradient as one vector, its inverse root mean square and its square."""
     size = max(sum(float(jnp.size(leaf)) for leaf in jax.tree.leaves(updates)), 1.0)
     whole = (norm(updates) / size**0.5).astype(float)
-    length, r = _by_coordinate(whole, r, weight)
+    length, r = _by_coordinate(whole, r, weight, _bound(weight))
     scale = length * inverse_or_zero(whole)
     return jax.tree.map(lambda g: scale.astype(g.dtype) * g, updates), r, jnp.square(length)
 
 
 def _orthogonal(
-    g: jax.Array, r: jax.Array, m: jax.Array, weight: jax.Array
+    g: jax.Array, r: jax.Array, m: jax.Array, weight: jax.Array, bound: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """The directions of matrices, their inverse root mean squares, momentum and sum of squares."""
     m = g + _MOMENTUM * m
     largest = jnp.max(jnp.abs(m), axis=(-2, -1), keepdims=True, initial=0)
     x = m * inverse_or_zero(largest).astype(m.dtype)  # its norm neither over- nor underflows
     length = root(jnp.sum(jnp.square(jnp.abs(x)), axis=(-2, -1), keepdims=True))
-    size, r = _by_coordinate(largest * length, r, weight)
+    size, r = _by_coordinate(largest * length, r, weight, bound)
     factor = left_to_partitioner(_orthogonal_factor)(x * inverse_or_zero(length).astype(g.dtype))
     longer = max(g.shape[-2:])
     rank = longer * jnp.mean(jnp.square(jnp.abs(factor)), axis=(-2, -1), keepdims=True)

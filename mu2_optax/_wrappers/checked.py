@@ -1,4 +1,4 @@
-"""For a trial run: checks that the gradients given to an optimizer are those of ``grad_fn``."""
+"""For a trial run: checks the gradients given to an optimizer, and that its params stay put."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from mu2_optax._internal.checks import check_callable, check_positive, check_tra
 from mu2_optax._internal.tree_checks import check_update
 from mu2_optax._internal.trees import copied_like, norm, widened
 from mu2_optax._internal.types import Batch, GradFn, OptState, Params, Transform, Tree, Updates
-from mu2_optax._optimizers.lean import LeanMu2State
+from mu2_optax._optimizers.extra_sgd import Mu2ExtraState
+from mu2_optax._paper.averaging import AnytimeState
 from mu2_optax._reading.find import find_all
 
 _CHANGED = (
@@ -25,10 +26,10 @@ _CHANGED = (
     "is random in the loss must be a part of `batch`."
 )
 _MOVED = (
-    "`params` must be those after the last update, because `lean=True` recovers the previous point "
-    "from them, got params that differ from those by {off} of their norm. Whatever else moves "
-    "params (weight decay or scaling after the optimizer) must be inside `inner`; or "
-    "leave `lean` out."
+    "`params` must be those after the last update, because the state keeps an iterate that does "
+    "not follow them, got params that differ from those by {off} of their norm. Whatever else "
+    "moves params (weight decay or scaling after the optimizer) must be inside `inner`; a step "
+    "whose update is dropped must leave the state as it was."
 )
 
 
@@ -36,7 +37,8 @@ class CheckedState(NamedTuple):
     """State of :func:`checked`.
 
     Attributes:
-      params: The params after the last update, if ``inner`` has a lean state; otherwise None.
+      params: The params after the last update, where something in the state of ``inner`` does not
+        follow whatever else moves them; otherwise None.
       inner_state: The state of ``inner``.
     """
 
@@ -58,8 +60,13 @@ def checked(
     which costs one more gradient a step. Use it for a trial run: an optimizer that evaluates
     ``grad_fn`` again is silently wrong if something changes one gradient and not the other:
     clipping, weight decay or scaling before it in a chain, a ``pmean`` after ``grad_fn``,
-    ``optax.MultiSteps``, a dropout key that is not in ``batch``. Where the state is lean (see
-    :func:`mu2`), it also checks that nothing else has moved the params.
+    ``optax.MultiSteps``, a dropout key that is not in ``batch``.
+
+    Where the params are the average and the state keeps the iterate (:func:`mu2`,
+    :func:`anytime` without ``ahead``, :func:`mu2_extra_sgd`), it also checks that the params are
+    those that the last update led to: something else may have scaled or dropped it, or moved them
+    after it. Params that are loaded before the first step are the start. :func:`mu2_auto` and
+    :func:`storm` follow the params wherever they are moved.
 
     Args:
       inner: An optimizer such as :func:`mu2_sgd`, at its place in the program.
@@ -96,7 +103,7 @@ def checked(
 
     def init(params: Params) -> CheckedState:
         state = inner.init(params)
-        left = jax.tree.map(lambda p: jnp.array(p, copy=True), params) if _lean(state) else None
+        left = jax.tree.map(lambda p: jnp.array(p, copy=True), params) if _behind(state) else None
         return CheckedState(left, state)
 
     def update(
@@ -112,7 +119,9 @@ def checked(
         again = gradient_at(params, params, updates, grad_fn, batch, "checked")
         _check(_CHANGED, updates, again, tolerance, report)
         if state.params is not None:
-            _check(_MOVED, params, state.params, tolerance, report)
+            started = functools.reduce(jnp.maximum, [p.t for p in _behind(state.inner_state)]) > 0
+            last = jax.tree.map(lambda a, p: jnp.where(started, a, p), state.params, params)
+            _check(_MOVED, params, last, tolerance, report)
         move, inner_state = inner.update(
             updates, state.inner_state, params, grad_fn=grad_fn, batch=batch, **extra_args
         )
@@ -124,9 +133,10 @@ def checked(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def _lean(state: OptState) -> bool:
-    """Whether some part of a state is lean."""
-    return bool(find_all(state, LeanMu2State))
+def _behind(state: OptState) -> list[Any]:
+    """The parts of a state that keep an iterate which does not follow the params."""
+    found = find_all(state, (AnytimeState, Mu2ExtraState))
+    return [part for part in found if isinstance(part, Mu2ExtraState) or part.ahead is None]
 
 
 def _check(
