@@ -67,19 +67,20 @@ IMAGES, LABELS = "train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
         (IMAGES, lambda content: content[:30] + b"\xff\xff" + content[32:], "complete IDX file"),
         (IMAGES, lambda content: gzip.compress(gzip.decompress(content)[:-7]), "complete IDX file"),
         (IMAGES, lambda _: gzip.compress(idx(np.zeros(5))), r"\(count, height, width\)"),
-        (LABELS, lambda _: gzip.compress(idx(np.zeros(9))), "expected 10 labels"),
-        (LABELS, lambda _: gzip.compress(idx(np.full(10, 77))), "labels from 0 to 9.* up to 77"),
+        (LABELS, lambda _: gzip.compress(idx(np.zeros(9))), r"shapes \(10, .*\) and \(9,\)"),
+        (LABELS, lambda _: gzip.compress(idx(np.full(10, 77))), "with labels from 0 to 9, got"),
         ("data_batch_3.bin", lambda content: content[:-1], "records of 3073 bytes"),
         ("data_batch_3.bin", lambda content: content[:-3073], "expected 4 images"),
         ("data_batch_3.bin", lambda content: b"", "got 0 bytes"),
         ("test_batch.bin", lambda content: b"\xff" + content[1:], "labels from 0 to 9, got 255"),
     ],
 )
-def test_data_names_a_damaged_file(tmp_path, name, change, expected):
+def test_data_says_what_is_damaged(tmp_path, name, change, expected):
     write(tmp_path, damaged(name, change))
     with pytest.raises(datasets.DataError, match=expected) as error:
         datasets.load("mnist" if name.endswith(".gz") else "cifar10", tmp_path)
-    assert name in str(error.value)
+    part = name.partition("-")[0]  # of a pair of images and labels
+    assert part in str(error.value)
 
 
 def test_data_names_a_missing_file(tmp_path):

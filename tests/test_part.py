@@ -239,9 +239,11 @@ def test_part_takes_no_sample_of_the_hint(hint, part):
         points.append((join(params), {float(row[-1]) for row in z}))
         return mean_grad(params, z)
 
+    grads, again = grad_in_parts(mean_grad, part or 1)(PARAMS, Z1)
+    _, state = tx.update(grads, tx.init(PARAMS), PARAMS, **again)
     params = jax.tree.map(lambda p: p + 0.1, PARAMS)  # so that the three points are three
     grads, again = grad_in_parts(watched, part or 1)(params, Z1)
-    tx.update(grads, tx.init(PARAMS), params, **again)
+    tx.update(grads, state, params, **again)
     used = {tuple(x): z for x, z in points if not np.allclose(x, join(params))}
     own, estimate = used.values()
     assert len(own) == TAKEN

@@ -52,9 +52,9 @@ def test_python_line_is_the_call():
 
 
 def test_make_optimizer_evaluates_the_average_also_inside_a_chain():
-    params = 2 * jnp.ones(2)  # y is neither x nor w
+    params = 2 * jnp.ones(2)
     auto = make_optimizer("mu2_auto", None)
-    state = auto.init(jnp.ones(2))
+    _, state = auto.update(params, auto.init(jnp.ones(2)), jnp.ones(2))  # y is neither x nor w
     average = auto.eval_params(state, params)
     np.testing.assert_array_equal(average, mu2_optax.eval_params(state, params))
     assert (average != params).all()
