@@ -28,7 +28,7 @@ def test_notebook_was_committed_as_it_ran_from_top_to_bottom():
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-    assert NOTEBOOK.stat().st_size < 300_000
+    assert NOTEBOOK.stat().st_size < 350_000  # pictures of vl-convert are hardly compressed
 
 
 def test_notebook_links_lead_to_files():
