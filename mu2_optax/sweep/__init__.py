@@ -3,7 +3,7 @@
 `sweep` runs a function of (learning_rate, key) over a grid, and `halving` runs only the best rates
 to the end; `stability_range`, `plateau_width` and `lr_sensitivity` say how much the learning rate
 matters; `plot_sweep` shows it; `load_digits` and `load_mnist` are data to try it on. On the command
-line: ``mu2-sweep``, or ``python -m mu2_optax.sweep``.
+line: ``mu2-sweep``.
 """
 
 from mu2_optax.sweep._cells import merge as merge

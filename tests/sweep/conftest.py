@@ -66,9 +66,9 @@ PATIENCE = 1200  # seconds that a process may take on a very busy machine
 
 
 def start(*arguments: str, cwd: Path) -> subprocess.Popen:
-    """Starts ``python -m mu2_optax.sweep`` with the arguments."""
+    """Starts ``mu2-sweep``, which is installed beside Python, with the arguments."""
     return subprocess.Popen(
-        [sys.executable, "-m", "mu2_optax.sweep", *arguments],
+        [Path(sys.executable).with_name("mu2-sweep"), *arguments],
         cwd=cwd,
         env=environment(),
         stdout=subprocess.PIPE,
