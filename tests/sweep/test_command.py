@@ -265,7 +265,7 @@ def test_command_in_a_ball_shows_the_papers_plateau(tmp_path):
 
 @pytest.mark.slow
 def test_command_keeps_what_has_finished_after_ctrl_c_and_goes_on(folder):
-    arguments = ["slow_task:train_fn", "--strategy", "python", "--lrs", "1:8:lin8", "--out", "run"]
+    arguments = ["slow_task:train_fn", "--strategy", "python", "--lrs", "1,2,3,4,5,6,7,8", "--out", "run"]
     process = start(*arguments, cwd=folder)
     while not (folder / "cells.log").exists() or len((folder / "cells.log").read_text()) < 10:
         assert process.poll() is None, process.communicate()
@@ -278,5 +278,6 @@ def test_command_keeps_what_has_finished_after_ctrl_c_and_goes_on(folder):
     assert 4 <= len(rows(folder / "run" / "results.csv")) < 24
     status, _, err = run(*arguments, "--resume", cwd=folder)
     assert status == 0, err
-    assert len((folder / "cells.log").read_text().splitlines()) == 24
+    begun = (folder / "cells.log").read_text().splitlines()
+    assert 24 <= len(begun) <= 25  # the cell that was cut off begins again
     assert len(rows(folder / "run" / "results.csv")) == 24
