@@ -265,7 +265,15 @@ def test_command_in_a_ball_shows_the_papers_plateau(tmp_path):
 
 @pytest.mark.slow
 def test_command_keeps_what_has_finished_after_ctrl_c_and_goes_on(folder):
-    arguments = ["slow_task:train_fn", "--strategy", "python", "--lrs", "1,2,3,4,5,6,7,8", "--out", "run"]
+    arguments = [
+        "slow_task:train_fn",
+        "--strategy",
+        "python",
+        "--lrs",
+        "1,2,3,4,5,6,7,8",
+        "--out",
+        "run",
+    ]
     process = start(*arguments, cwd=folder)
     while not (folder / "cells.log").exists() or len((folder / "cells.log").read_text()) < 10:
         assert process.poll() is None, process.communicate()
