@@ -49,7 +49,7 @@ class DistanceRateState(NamedTuple):
     Attributes:
       t: The number of steps taken.
       size: The typical size of the first params; 0 until there has been a gradient.
-      reach: ρ, the largest distance of the average so far, in units of that size.
+      reach: ρ, the largest distance of the average so far, in units of that size; 0 at first.
       energy: G, the sum of the squared directions, each times ρ².
       start: A sample of the first params.
       counts: How much each number of the sample counts: nothing until it has had a gradient.
@@ -82,12 +82,13 @@ def distance_rate(
 
     Here :math:`w` is ``params``, :math:`u_t` is what ``inner`` makes of the gradient, :math:`x_t`
     is ``average``, the mean of :math:`w_1, \dots, w_t` with weights that grow like t², and
-    :math:`\|\cdot\|` is the root mean square over the coordinates that have had a gradient. **Use
-    it inside** ``anytime(…, polynomial_momentum(2.0).gamma)``, which gives it the average. This is
-    DoWG on the directions of ``inner``, with two differences: the distance is that of the average,
-    which noise carries less far than the iterate, and the factor √7/3 is the one at which *noise
-    alone leaves the rate as it is*. Steps that agree make the rate grow; steps that turn back, so
-    that the distance stays bounded, make it fall like :math:`1/\sqrt t`.
+    :math:`\|\cdot\|^2` is the sum over the coordinates that have had a gradient, over the number of
+    all. (A mean over the former would count the way that a few have come as that of those that come
+    later.) **Use it inside** ``anytime(…, polynomial_momentum(2.0).gamma)``, which gives it the
+    average. This is DoWG on the directions of ``inner``, with two differences: the distance is that
+    of the average, which noise carries less far than the iterate, and the factor √7/3 is the one at
+    which *noise alone leaves the rate as it is*. Steps that agree make the rate grow; steps that
+    turn back, so that the distance stays bounded, make it fall like :math:`1/\sqrt t`.
 
     (Let the u be noise of size one, and :math:`\eta = c\,\rho^2/\sqrt G`. If the rate stays the
     same, the squared distance of the average is :math:`\rho^2 = \eta^2 t \int_0^1 (1 - v^3)^2 dv =
@@ -143,12 +144,12 @@ def distance_rate(
     if weight_decay is not None:
         check_rate("weight_decay", weight_decay)
     inner = optax.with_extra_args_support(inner)
+    first = jnp.minimum(first_step * _FIRST, _LARGEST_FIRST)
 
     def init(params: Params) -> DistanceRateState:
         check_params(params)
         start = Sample(params)(widened(params))
-        size, energy = jnp.zeros([], float), jnp.zeros([], float)
-        reach = jnp.minimum(first_step * _FIRST, _LARGEST_FIRST).astype(float)
+        size, reach, energy = (jnp.zeros([], float) for _ in range(3))
         counts = jnp.zeros(start.shape, jnp.finfo(start.dtype).dtype)
         size, reach, energy, start, counts = varying_like(
             (size, reach, energy, start, counts), params
@@ -175,8 +176,8 @@ def distance_rate(
         spread = inner_state.spread if told else mean_square(sample, u)
         found = measured(sample, counts, start, x, spread)
         size = jnp.where(state.size > 0, state.size, found.size)
-        distance = jnp.minimum(found.distance * inverse_or_zero(size), _MOST)
-        reach = jnp.maximum(state.reach, distance)
+        come = jnp.maximum(found.distance, first * found.size) * inverse_or_zero(size)
+        reach = jnp.maximum(state.reach, jnp.minimum(come, _MOST) * root(found.share))
         energy = state.energy + jnp.square(reach) * found.spread
         rate = rate_of(size, reach, energy)
         moves = _moves(rate, u, w, weight_decay, weight_decay_mask, state.t)

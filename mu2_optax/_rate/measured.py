@@ -13,14 +13,16 @@ _ALL_ZERO = 1e-2  # the size to assume for params that are all zero
 
 
 class Measured(NamedTuple):
-    """Of the coordinates that have had a gradient.
+    """What counts of a tree: the coordinates that have had a gradient.
 
     Attributes:
-      size: The typical size of the params.
-      distance: That of the average from the start, a root mean square.
-      spread: The mean square of the directions.
+      share: Their share of all.
+      size: Their typical size at the start.
+      distance: The root mean square of how far their average has come.
+      spread: The mean square of the directions, over all coordinates.
     """
 
+    share: jax.Array
     size: jax.Array
     distance: jax.Array
     spread: jax.Array
@@ -44,11 +46,12 @@ def measured(
         known = jnp.any(counts > 0)
         counts = jnp.where(known, counts, sample.shares(counts.dtype))
         spread = jnp.where(known, spread, 1)
-    sizes = _root_mean_square(_finite(x), counts, 1)
+    sizes = _root_mean_square(_finite(start), counts, 1)
     return Measured(
+        share=jnp.sum(counts).astype(float),
         size=_typical(sizes, jnp.sum(counts, axis=1)).astype(float),
         distance=_root_mean_square(_finite(x - start), counts, None).astype(float),
-        spread=spread * inverse_or_zero(jnp.sum(counts)).astype(float),
+        spread=spread,
     )
 
 
