@@ -178,7 +178,7 @@ def anytime(
         else:
             last = weight_at(gamma, jnp.maximum(state.t, 1))
             place, before = followed(params, state, last)
-            w = iterate(place, state.ahead)
+            w = iterate(place)
             extra_args["average"] = functools.partial(average_on, params, state, place)
         try:
             step, inner_state = inner.update(
@@ -198,8 +198,9 @@ def anytime(
             return move, AnytimeState(t, w, inner_state, x)
         if projection is not None:
             step = jax.tree.map(_change, project(add(w, step)), w)
-        move, x, rounding = moved(params, place, step, share, state.ahead, state)
-        return move, AnytimeState(t, None, inner_state, x, state.ahead, before, rounding)
+        ahead_now = place.ahead
+        move, x, rounding = moved(params, place, step, share, ahead_now, state.rounding)
+        return move, AnytimeState(t, None, inner_state, x, ahead_now, before, rounding)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

@@ -21,11 +21,13 @@ class Followed(NamedTuple):
       y: The params in full precision.
       apart: y − x, and 0 where it is not finite. Here x is the average that the state holds.
       kept: 1 − j: the share of that which remains after the average has moved.
+      ahead: λ of the last step.
     """
 
     y: Any
     apart: Any
     kept: jax.Array
+    ahead: jax.Array
 
 
 def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, jax.Array]:
@@ -56,7 +58,8 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
     now = sample.size(apart_there)
     jumped = (gamma > 0) & (left > 0) & (now > _JUMP * left)
     kept = jnp.where(jumped, left * inverse_or_zero(now), 1)
-    found = Followed(y, apart, jnp.where(state.t == 0, 0, kept).astype(float))
+    kept = jnp.where(state.t == 0, 0, kept).astype(float)
+    found = Followed(y, apart, kept, state.ahead)
     return found, average_on(params, state, found, sample)
 
 
@@ -89,17 +92,17 @@ def _followed_leaf(p: Any, x: jax.Array, rest: Any) -> tuple[jax.Array, jax.Arra
     return y, _finite(y - x)
 
 
-def iterate(place: Followed, ahead: jax.Array) -> Any:
+def iterate(place: Followed) -> Any:
     r"""w, after the average has moved.
 
     .. math:: w = x + j\,(y - x) + \frac{1 - j}{\lambda}\,(y - x)
     """
-    (lead,) = held(place.kept * (1 / ahead - 1))
+    (lead,) = held(place.kept * (1 / place.ahead - 1))
     return jax.tree.map(lambda y, e: y + lead.astype(e.dtype) * e, place.y, place.apart)
 
 
 def moved(
-    params: Params, place: Followed, step: Any, gamma: jax.Array, ahead: jax.Array, state: Any
+    params: Params, place: Followed, step: Any, gamma: jax.Array, ahead: jax.Array, rounding: Any
 ) -> tuple[Any, Any, Any]:
     r"""The update of the params, the new x, and what the update rounds away where it does.
 
@@ -120,15 +123,15 @@ def moved(
       step: The step of w.
       gamma: γ.
       ahead: λ', how far ahead of the average the new params are.
-      state: That of the last step, with its λ.
+      rounding: What the last update has rounded away.
     """
     further = gamma + ahead * (1 - gamma)
     share = gamma / further
     scalars = held(
-        place.kept * (further / state.ahead - 1), further, place.kept * (1 - share), share
+        place.kept * (further / place.ahead - 1), further, place.kept * (1 - share), share
     )
     function = functools.partial(_moved_leaf, scalars=scalars)
-    each = (place.y, place.apart, step, state.rounding)
+    each = (place.y, place.apart, step, rounding)
     return _each(function, 3, params, *each)
 
 
