@@ -199,7 +199,7 @@ def anytime(
         if projection is not None:
             step = jax.tree.map(_change, project(add(w, step)), w)
         ahead_now = place.ahead
-        move, x, rounding = moved(params, place, step, share, ahead_now, state.rounding)
+        move, x, rounding = moved(params, place, step, share, ahead_now, state.x, state.rounding)
         return move, AnytimeState(t, None, inner_state, x, ahead_now, before, rounding)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -102,7 +102,13 @@ def iterate(place: Followed) -> Any:
 
 
 def moved(
-    params: Params, place: Followed, step: Any, gamma: jax.Array, ahead: jax.Array, rounding: Any
+    params: Params,
+    place: Followed,
+    step: Any,
+    gamma: jax.Array,
+    ahead: jax.Array,
+    x: Any,
+    rounding: Any,
 ) -> tuple[Any, Any, Any]:
     r"""The update of the params, the new x, and what the update rounds away where it does.
 
@@ -127,28 +133,30 @@ def moved(
     """
     further = gamma + ahead * (1 - gamma)
     share = gamma / further
-    scalars = held(
-        place.kept * (further / place.ahead - 1), further, place.kept * (1 - share), share
-    )
+    back = place.kept * (further / place.ahead - 1)
+    own = place.kept * further / (place.ahead * (1 + back))
+    scalars = held(back, further, (1 - share) * own, (further - gamma) * (1 - own))
     function = functools.partial(_moved_leaf, scalars=scalars)
-    each = (place.y, place.apart, step, rounding)
+    each = (x, place.y, place.apart, step, rounding)
     return _each(function, 3, params, *each)
 
 
 @functools.partial(jax.jit, inline=True)
 def _moved_leaf(
-    p: Any, y: Any, apart: Any, step: Any, rest: Any, scalars: tuple[jax.Array, ...]
+    p: Any, x: Any, y: Any, apart: Any, step: Any, rest: Any, scalars: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array, Any]:
     dtype = jnp.result_type(p)
-    back, further, behind, share = (s.astype(y.dtype) for s in scalars)
-    move = back * apart + further * step.astype(y.dtype)
-    x = y - behind * apart + share * move
+    back, further, behind, own = (s.astype(y.dtype) for s in scalars)
+    step = step.astype(y.dtype)
+    move = back * apart + further * step
+    new = y + move
+    x = new - behind * _finite(new - x) - own * step
     if rest is None:
         return move.astype(dtype), x, None
     there = jnp.isfinite(y)
-    target = rounded(y + move, dtype)
+    target = rounded(new, dtype)
     change = jnp.where(there, target - jnp.asarray(p).astype(y.dtype), 0)
-    return change.astype(dtype), x, jnp.where(there, y + move - target, 0)
+    return change.astype(dtype), x, jnp.where(there, new - target, 0)
 
 
 def from_params_at_first(params: Params, stored: Tree, t: jax.Array) -> Any:
