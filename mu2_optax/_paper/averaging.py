@@ -1,6 +1,7 @@
 """Anytime averaging: gradients are taken at the running average of the iterates, or near it."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -76,7 +77,7 @@ def anytime(
     inner: optax.GradientTransformation,
     gamma: ScalarOrSchedule,
     *,
-    ahead: Scalar = 0.0,
+    ahead: Scalar | Callable[[OptState], jax.Array] = 0.0,
     projection: Projection | None = None,
     state_dtype: DTypeLike | None = None,
 ) -> Transform[AnytimeState]:
@@ -118,7 +119,8 @@ def anytime(
       gamma: γ in [0, 1]: a number, a schedule, or the ``gamma`` of a :class:`DoubleMomentum`. 1
         means no averaging. As everywhere, ``gamma(count)`` is :math:`\gamma_{count+1}`, so the
         first step uses ``gamma(1)``.
-      ahead: λ in [0, 1): how far ahead of the average, towards the iterate, gradients are taken.
+      ahead: λ in [0, 1): how far ahead of the average, towards the iterate, gradients are taken. A
+        function from the new state of ``inner`` gives another λ in (0, 1) for each step.
       projection: A function from tree to tree that projects w onto the set.
       state_dtype: The dtype of w without ``ahead``; see :func:`corrected_momentum`.
 
@@ -142,10 +144,13 @@ def anytime(
       <https://arxiv.org/abs/2405.15682>`_, NeurIPS 2024, for points ahead of the average
     """
     check_transform("inner", inner)
-    check_below_one(
-        "ahead", ahead, "at 1 the params would be the iterate, and gradients not near the average."
-    )
-    at_average = not isinstance(ahead, jax.core.Tracer) and float(ahead) == 0
+    if callable(ahead):
+        lead = ahead
+    else:
+        remedy = "at 1 the params would be the iterate, and gradients not near the average."
+        check_below_one("ahead", ahead, remedy)
+        lead = optax.constant_schedule(ahead)
+    at_average = not (callable(ahead) or isinstance(ahead, jax.core.Tracer)) and float(ahead) == 0
     if state_dtype is not None and not at_average:
         raise ValueError(
             f"`state_dtype` must be None with `ahead`, got {state_dtype!r}: the state then holds "
@@ -162,9 +167,10 @@ def anytime(
         t, inner_state = jnp.zeros([], jnp.int32), inner.init(w)
         if at_average:
             return AnytimeState(t, w, inner_state, narrow)
+        first = jnp.asarray(lead(inner_state), float)
         before = varying_like(Sample(params)(w), params)
         rounding = jax.tree.map(jnp.zeros_like, narrow)
-        return AnytimeState(t, None, inner_state, w, jnp.asarray(ahead, float), before, rounding)
+        return AnytimeState(t, None, inner_state, w, first, before, rounding)
 
     def update(
         updates: Updates, state: AnytimeState, params: Params = None, **extra_args: Any
@@ -198,9 +204,9 @@ def anytime(
             return move, AnytimeState(t, w, inner_state, x)
         if projection is not None:
             step = jax.tree.map(_change, project(add(w, step)), w)
-        ahead_now = place.ahead
-        move, x, rounding = moved(params, place, step, share, ahead_now, state.x, state.rounding)
-        return move, AnytimeState(t, None, inner_state, x, ahead_now, before, rounding)
+        new = jnp.asarray(lead(inner_state), float)
+        move, x, rounding = moved(params, place, step, share, new, state.x, state.rounding)
+        return move, AnytimeState(t, None, inner_state, x, new, before, rounding)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

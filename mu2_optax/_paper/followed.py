@@ -115,13 +115,14 @@ def moved(
     .. math::
       y' &= y + (1 - j)\,(\kappa/\lambda - 1)\,(y - x) + \kappa \cdot \text{step}, \qquad
       \kappa = \gamma + \lambda'\,(1 - \gamma) \\
-      x' &= y - (1 - j)\,(1 - \gamma/\kappa)\,(y - x) + (\gamma/\kappa)\,(y' - y)
+      x' &= y' - q\,(1 - \gamma/\kappa)\,(y' - x) - (1 - q)\,(\kappa - \gamma) \cdot \text{step},
+      \qquad q = \frac{(1 - j)\,\kappa}{j\,\lambda + (1 - j)\,\kappa}
 
     That is :math:`x' = x + \gamma\,(w' - x)` and :math:`y' = x' + \lambda'\,(w' - x')`, where w' is
-    w and its step. It starts from y, because before the first step everything is y, exactly. The
-    new x is computed from the new y, so that each of the two can overwrite the old one. Where
-    params are narrower than the state, the update leads to the rounded y', and the rest is kept. A
-    coordinate that is not finite stays.
+    w and its step. Before the first step everything is y, exactly: j is 1, and q is 0. The new x is
+    computed from the new y, so that each of the two can overwrite the old one. Where params are
+    narrower than the state, the update leads to the rounded y', and the rest is kept. A coordinate
+    that is not finite stays.
 
     Args:
       params: The params.
@@ -129,13 +130,14 @@ def moved(
       step: The step of w.
       gamma: γ.
       ahead: λ', how far ahead of the average the new params are.
+      x: The average that the state holds.
       rounding: What the last update has rounded away.
     """
     further = gamma + ahead * (1 - gamma)
-    share = gamma / further
-    back = place.kept * (further / place.ahead - 1)
-    own = place.kept * further / (place.ahead * (1 + back))
-    scalars = held(back, further, (1 - share) * own, (further - gamma) * (1 - own))
+    lead = place.kept * further
+    q = lead / ((1 - place.kept) * place.ahead + lead)
+    back = lead / place.ahead - place.kept
+    scalars = held(back, further, q * (1 - gamma / further), (1 - q) * (further - gamma))
     function = functools.partial(_moved_leaf, scalars=scalars)
     each = (x, place.y, place.apart, step, rounding)
     return _each(function, 3, params, *each)
