@@ -27,7 +27,8 @@ def check_params(params: Params) -> None:
     """Requires a tree of floating-point parameters."""
     if params is None:
         raise ValueError(
-            "`params` must be given, got None: call `tx.update(grads, state, params, ...)`."
+            "`params` must be given, got None: call `tx.update(grads, state, params, ...)`. For a "
+            "library's loop that leaves them out, there is `show_average(mu2_auto(), every)`."
         )
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         dtype = getattr(leaf, "dtype", type(leaf))

@@ -38,8 +38,8 @@ def matrices(spectral: Mask, params: Params) -> list[bool]:
     leaves = jax.tree.leaves(params)
     marks = marks_of("spectral", spectral, params)
     if is_boolean(spectral):
-        long = lambda leaf: jnp.ndim(leaf) > 1 and min(jnp.shape(leaf)[-2:]) > 1
-        return [mark and long(leaf) for leaf, mark in zip(leaves, marks, strict=True)]
+        shapes = [jnp.shape(leaf)[-2:] for leaf in leaves]
+        return [m and len(s) > 1 and min(s) > 1 for s, m in zip(shapes, marks, strict=True)]
     for leaf, mark in zip(leaves, marks, strict=True):
         if mark and jnp.ndim(leaf) < 2:
             raise ValueError(
