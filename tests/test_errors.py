@@ -78,7 +78,10 @@ def test_update_refuses_a_gradient_that_cannot_be_taken_again(tx, given):
 
 
 OF_ANOTHER_KIND = {
-    "no params": ({"params": None}, r"`params` must be given, got None: call .*`show_average\(mu2_auto\(\), e"),
+    "no params": (
+        {"params": None},
+        r"`params` must be given, got None: call .*`show_average\(mu2_auto\(\), e",
+    ),
     "params of another shape": (
         {"params": {"layer": {"w": jnp.ones((2, 4)), "b": jnp.zeros(3)}}},
         r"given to `init`: .*shape \(2, 4\).* Call `init` again",

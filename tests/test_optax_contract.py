@@ -40,6 +40,22 @@ def test_optax_map_params_of_nothing_changes_no_state_of_matrices(case):
         jax.tree.map(np.testing.assert_array_equal, mapped, state)
 
 
+@every_mechanism_and_orthogonal_steps
+def test_optax_map_params_shards_what_has_the_shape_of_its_param(case):
+    tx = case.make(case.rate)
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("x"))
+    params, placed = {"w": jnp.ones((16, 4)), "b": jnp.ones(4)}, {"w": rows, "b": whole}
+    place = lambda leaf, p, sharding: sharding if leaf.shape == p.shape else whole
+    shapes = jax.eval_shape(tx.init, params)
+    shardings = optax.tree.map_params(
+        tx, place, shapes, params, placed, transform_non_params=lambda _: whole
+    )
+    state = jax.jit(tx.init, out_shardings=shardings)(params)
+    for leaf in jax.tree.leaves(state):
+        assert leaf.sharding == (rows if leaf.shape == (16, 4) else whole)
+
+
 INJECTED = [
     (m.mu2_sgd, {"learning_rate": 0.1, "weight_decay": 0.01}),
     (m.mu2_adam, {"learning_rate": 1e-3, "b2": 0.99, "eps": 1e-6}),
