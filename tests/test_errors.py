@@ -311,37 +311,40 @@ def test_weight_decay_mask_needs_weight_decay():
         m.mu2_sgd(0.1, weight_decay_mask={"layer": True})
 
 
-MASKED = {
-    "spectral": lambda mask: m.mu2_auto(spectral=mask),
-    "weight_decay_mask": lambda mask: m.mu2_auto(weight_decay=0.1, weight_decay_mask=mask),
-    "freeze_mask": lambda mask: m.hold_fixed(m.mu2_auto(), mask),
-}
-every_mask = pytest.mark.parametrize("name", MASKED)
+DECAY = {"weight_decay": 0.1}
+MASKED = [
+    ("spectral", lambda mask: m.mu2_auto(spectral=mask)),
+    ("weight_decay_mask", lambda mask: m.mu2_auto(**DECAY, weight_decay_mask=mask)),
+    ("weight_decay_mask", lambda mask: m.mu2_sgd(0.1, **DECAY, weight_decay_mask=mask)),
+    ("weight_decay_mask", lambda mask: m.mu2_adam(0.1, **DECAY, weight_decay_mask=mask)),
+    ("freeze_mask", lambda mask: m.hold_fixed(m.mu2_auto(), mask)),
+]
+every_mask = pytest.mark.parametrize(("name", "make"), MASKED)
 
 
 @every_mask
 @pytest.mark.parametrize("boolean", [np.bool_, np.array, jnp.bool_, jnp.array])
-def test_masks_may_hold_any_known_boolean(name, boolean):
+def test_masks_may_hold_any_known_boolean(name, make, boolean):
     marks = {"layer": {"w": True, "b": False}}
-    expected = update(MASKED[name](marks))
-    known = update(MASKED[name](jax.tree.map(boolean, marks)))
+    expected = update(make(marks))
+    known = update(make(jax.tree.map(boolean, marks)))
     jax.tree.map(np.testing.assert_array_equal, known, expected)
 
 
 @every_mask
-def test_masks_must_be_known_when_a_step_is_compiled(name):
+def test_masks_must_be_known_when_a_step_is_compiled(name, make):
     told = rf"`{name}` must be known .*got .*Tracer.*outside of `jax\.jit`.*\(\"{name}\",\)"
     with pytest.raises(TypeError, match=told):
-        jax.jit(lambda mark: update(MASKED[name]({"layer": {"w": mark, "b": False}})))(True)
+        jax.jit(lambda mark: update(make({"layer": {"w": mark, "b": False}})))(True)
 
 
 @every_mask
 @pytest.mark.parametrize("mark", [1, "yes", jnp.array([True])])
-def test_masks_refuse_what_is_no_boolean(name, mark):
+def test_masks_refuse_what_is_no_boolean(name, make, mark):
     with pytest.raises(
         TypeError, match=rf"`{name}` must hold the booleans .*pass `bool\(\.\.\.\)`"
     ):
-        update(MASKED[name]({"layer": {"w": mark, "b": False}}))
+        update(make({"layer": {"w": mark, "b": False}}))
 
 
 STATES = {

@@ -15,14 +15,25 @@ Mask: TypeAlias = Tree | Callable[[Tree], Tree]
 def marks_of(name: str, mask: Mask, params: Params) -> list[bool]:
     """The boolean of each leaf of params; errors call the mask ``name``."""
     marks = mask(params) if callable(mask) else mask
+    structure: Any = jax.tree.structure(marks)
     try:
-        spread = jax.tree.map(lambda m, part: jax.tree.map(lambda _: m, part), marks, params)
+        parts = structure.flatten_up_to(params)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"`{name}` must be a tree of booleans like params, or a prefix of such a tree, got "
             f"{marks!r}; or pass a function from params to such a tree."
         ) from error
-    return [_mark(name, mark, marks) for mark in jax.tree.leaves(spread)]
+    known = [_mark(name, mark, marks) for mark in jax.tree.leaves(marks)]
+    return [mark for mark, part in zip(known, parts, strict=True) for _ in jax.tree.leaves(part)]
+
+
+def checked_mask(name: str, mask: Mask | None) -> Mask | None:
+    """A mask for Optax, whose errors call it ``name``."""
+
+    def marks(params: Params) -> Any:
+        return jax.tree.unflatten(jax.tree.structure(params), marks_of(name, mask, params))
+
+    return None if mask is None else marks
 
 
 def is_boolean(value: Any) -> bool:
