@@ -16,9 +16,9 @@ from mu2_optax.sweep._summary import summarize, verdict
 
 
 def write_report(
+    path: str | Path,
     results: Results,
     metric: str,
-    path: str | Path,
     *,
     mode: Mode | None = None,
     title: str = "Sweep",
@@ -31,10 +31,10 @@ def write_report(
     if the reader's system is.
 
     Args:
+      path: A file name that ends in ``.html``.
       results: A result, a list of results with distinct labels, or a dict of them by label, over
         ``learning_rate`` alone.
       metric: The metric of table and chart.
-      path: A file name that ends in ``.html``.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
       title: The page's title.
       tolerance: How far from the best a plateau goes; if None, 0.02 for what is better high and at
