@@ -105,9 +105,10 @@ def anytime(
     So whatever else the loop does to the params (clipping, masks, norms) reaches w in this step,
     and x stays an average of points that the loop allowed. Before the first step, all of them are
     what the params are then. :math:`\ell_t` is :math:`\|y_t - x_t\|` as the last step left it:
-    params that are more than three times as far from the average now have been replaced, at least
-    in part (another checkpoint, another order of the units, a layer reset), and the average goes
-    with them. Both lengths are root mean squares of a sample.
+    params that are more than three times as far from the average now have jumped, at least in part
+    (another checkpoint, another order of the units, a layer reset), and the average goes with
+    them. Both lengths are root mean squares of a sample. In a step with a jump, and in the first
+    one of params that were loaded after ``init``, the new x is the new y up to a part of the step.
 
     ``inner`` gets w as its params, because w is what it moves (weight decay and trust ratios are
     those of w), and it may take ``average``, a function from a function of trees, such as one that

@@ -20,14 +20,16 @@ class Followed(NamedTuple):
     Attributes:
       y: The params in full precision.
       apart: y − x, and 0 where it is not finite. Here x is the average that the state holds.
-      kept: 1 − j: the share of that which remains after the average has moved.
-      ahead: λ of the last step.
+      jumped: Whether something else than the last step has moved the params by a jump.
+      kept: 1 − j: the share of y − x that remains after the average has moved.
+      lead: 1/λ: how many times as far from the average as y is w.
     """
 
     y: Any
     apart: Any
+    jumped: jax.Array
     kept: jax.Array
-    ahead: jax.Array
+    lead: jax.Array
 
 
 def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, jax.Array]:
@@ -35,13 +37,11 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
 
     .. math:: x \leftarrow x + j\,(y - x)
 
-    Before the first step j is 1. Later it is 0, unless something else than the last step has moved
-    the params by a jump: then it is :math:`1 - \ell/\|y - x\|`, where :math:`\ell` is how far from
-    the average that step left them,
+    Before the first step j is 1. Later it is 0, unless the params have jumped, to more than three
+    times :math:`\ell`, which is how far from the average the last step left them, and what rounding
+    makes of it. Then it is :math:`1 - \ell/\|y - x\|`.
 
-    .. math:: \ell = \|y' - x'\| = \lambda\,\frac{1 - \gamma}{\gamma}\,\|x' - x\|,
-
-    and what rounding makes of it.
+    .. math:: \ell = \|y' - x'\| = \lambda\,\frac{1 - \gamma}{\gamma}\,\|x' - x\|
 
     Args:
       params: The params y.
@@ -51,15 +51,16 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
     y, apart = _each(_followed_leaf, 2, params, state.x, state.rounding)
     sample = Sample(params)
     x = sample(state.x)
-    apart_there = _finite(_sampled(params, state, sample) - x)
+    now = sample.size(_finite(_sampled(params, state, sample) - x))
     further = state.ahead * (1 - gamma) * inverse_or_zero(gamma)
     rounding = (1 + further) * jnp.finfo(x.dtype).eps * sample.size(x)
     left = further * sample.size(x - state.before) + rounding
-    now = sample.size(apart_there)
-    jumped = (gamma > 0) & (left > 0) & (now > _JUMP * left)
+    first = state.t == 0
+    jumped = (gamma > 0) & ((left > 0) | first) & (now > _JUMP * left)
     kept = jnp.where(jumped, left * inverse_or_zero(now), 1)
-    kept = jnp.where(state.t == 0, 0, kept).astype(float)
-    found = Followed(y, apart, kept, state.ahead)
+    kept = jnp.where(first, 0, kept).astype(float)
+    lead = jnp.where(state.ahead > 0, inverse_or_zero(state.ahead), 1)
+    found = Followed(y, apart, jumped, kept, lead)
     return found, average_on(params, state, found, sample)
 
 
@@ -97,7 +98,7 @@ def iterate(place: Followed) -> Any:
 
     .. math:: w = x + j\,(y - x) + \frac{1 - j}{\lambda}\,(y - x)
     """
-    (lead,) = held(place.kept * (1 / place.ahead - 1))
+    (lead,) = held(place.kept * (place.lead - 1))
     return jax.tree.map(lambda y, e: y + lead.astype(e.dtype) * e, place.y, place.apart)
 
 
@@ -113,16 +114,15 @@ def moved(
     r"""The update of the params, the new x, and what the update rounds away where it does.
 
     .. math::
-      y' &= y + (1 - j)\,(\kappa/\lambda - 1)\,(y - x) + \kappa \cdot \text{step}, \qquad
-      \kappa = \gamma + \lambda'\,(1 - \gamma) \\
-      x' &= y' - q\,(1 - \gamma/\kappa)\,(y' - x) - (1 - q)\,(\kappa - \gamma) \cdot \text{step},
-      \qquad q = \frac{(1 - j)\,\kappa}{j\,\lambda + (1 - j)\,\kappa}
+      y' &= x + \kappa\,(w' - x) = y + (1 - j)\,(\kappa/\lambda - 1)\,(y - x)
+        + \kappa \cdot \text{step}, \qquad \kappa = \gamma + \lambda'\,(1 - \gamma) \\
+      x' &= x + \gamma\,(w' - x) = y' - q\,(1 - \gamma/\kappa)\,(y' - x), \qquad
+      q = \frac{(1 - j)\,\kappa}{j\,\lambda + (1 - j)\,\kappa}
 
-    That is :math:`x' = x + \gamma\,(w' - x)` and :math:`y' = x' + \lambda'\,(w' - x')`, where w' is
-    w and its step. Before the first step everything is y, exactly: j is 1, and q is 0. The new x is
-    computed from the new y, so that each of the two can overwrite the old one. Where params are
-    narrower than the state, the update leads to the rounded y', and the rest is kept. A coordinate
-    that is not finite stays.
+    Here w' is w and its step, and q is 1 without a jump. (With a jump, x' is nearer to y' than it
+    would have to be, by less than the step.) The new x is computed from the new y and the old x
+    alone, so that each can overwrite the old one. Where params are narrower than the state, the
+    update leads to the rounded y', and the rest is kept. A coordinate that is not finite stays.
 
     Args:
       params: The params.
@@ -134,13 +134,11 @@ def moved(
       rounding: What the last update has rounded away.
     """
     further = gamma + ahead * (1 - gamma)
-    lead = place.kept * further
-    q = lead / ((1 - place.kept) * place.ahead + lead)
-    back = lead / place.ahead - place.kept
-    scalars = held(back, further, q * (1 - gamma / further), (1 - q) * (further - gamma))
+    ratio = further * place.lead
+    q = jnp.where(place.jumped, place.kept * ratio / (1 - place.kept + place.kept * ratio), 1)
+    scalars = held(place.kept * (ratio - 1), further, q * (1 - gamma / further))
     function = functools.partial(_moved_leaf, scalars=scalars)
-    each = (x, place.y, place.apart, step, rounding)
-    return _each(function, 3, params, *each)
+    return _each(function, 3, params, x, place.y, place.apart, step, rounding)
 
 
 @functools.partial(jax.jit, inline=True)
@@ -148,11 +146,10 @@ def _moved_leaf(
     p: Any, x: Any, y: Any, apart: Any, step: Any, rest: Any, scalars: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array, Any]:
     dtype = jnp.result_type(p)
-    back, further, behind, own = (s.astype(y.dtype) for s in scalars)
-    step = step.astype(y.dtype)
-    move = back * apart + further * step
+    back, further, behind = (s.astype(y.dtype) for s in scalars)
+    move = back * apart + further * step.astype(y.dtype)
     new = y + move
-    x = new - behind * _finite(new - x) - own * step
+    x = new - behind * _finite(new - x)
     if rest is None:
         return move.astype(dtype), x, None
     there = jnp.isfinite(y)
