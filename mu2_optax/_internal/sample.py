@@ -49,17 +49,22 @@ class Sample:
 
     def __call__(self, tree: Tree) -> jax.Array:
         """The sample of each tensor as a row, filled up with zeros; at least in float32."""
+        return self.stacked(self.taken(tree))
+
+    def taken(self, tree: Tree) -> list[jax.Array]:
+        """The sample of each tensor."""
         leaves = jax.tree.leaves(tree)
         chosen = [jnp.asarray(leaves[i]) for i in self._chosen]
-        if not chosen:
+        return [_replicated(*each) for each in zip(chosen, self._blocks, strict=True)]
+
+    def stacked(self, taken: list[jax.Array]) -> jax.Array:
+        """As rows that are filled up with zeros; at least in float32."""
+        if not taken:
             return jnp.zeros((0, 0), jnp.float32)
         with jax.numpy_dtype_promotion("standard"):
-            widest = jnp.result_type(*map(wide_dtype, chosen))
-        rows = []
-        for leaf, blocks in zip(chosen, self._blocks, strict=True):
-            row = _replicated(leaf, blocks).astype(widest)
-            rows.append(jnp.pad(row, (0, self._shape[1] - row.size)))
-        return jnp.stack(rows)
+            widest = jnp.result_type(*map(wide_dtype, taken))
+        length = self._shape[1]
+        return jnp.stack([jnp.pad(row.astype(widest), (0, length - row.size)) for row in taken])
 
     def shares(self, dtype: DTypeLike) -> jax.Array:
         """For each number of a sample, the share of all numbers of the tree that it stands for."""

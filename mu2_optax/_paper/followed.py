@@ -48,7 +48,7 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
       state: That of ``anytime``.
       gamma: γ of the last step.
     """
-    y, apart = _each(_followed_leaf, 2, params, state.x, state.rounding)
+    y, apart = _each(_followed_leaf, 2, params, state.x, state.y)
     sample = Sample(params)
     x = sample(state.x)
     now = sample.size(_finite(_sampled(params, state, sample) - x))
@@ -64,9 +64,7 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
     return found, average_on(params, state, found, sample)
 
 
-def average_on(
-    params: Params, state: Any, place: Followed, sample: Callable[[Tree], jax.Array]
-) -> jax.Array:
+def average_on(params: Params, state: Any, place: Followed, sample: Sample) -> jax.Array:
     """A sample of the average.
 
     It is made of samples of what is stored: an array that is computed first and sliced then would
@@ -76,21 +74,27 @@ def average_on(
     return y - place.kept.astype(y.dtype) * _finite(y - sample(state.x))
 
 
-def _sampled(params: Params, state: Any, sample: Callable[[Tree], jax.Array]) -> jax.Array:
+def _sampled(params: Params, state: Any, sample: Sample) -> jax.Array:
     """A sample of the params in full precision."""
     y = sample(params)
-    if state.rounding is None:
+    if state.y is None:
         return y
-    each = zip(jax.tree.leaves(params), leaves_like(params, state.rounding), strict=True)
-    return y + sample([jnp.zeros_like(p) if rest is None else rest for p, rest in each])
+    pairs = zip(jax.tree.leaves(params), leaves_like(params, state.y), strict=True)
+    wide = sample.taken([p if y is None else y for p, y in pairs])
+    return y + sample.stacked(list(map(_low, sample.taken(params), wide)))
 
 
 @functools.partial(jax.jit, inline=True)
-def _followed_leaf(p: Any, x: jax.Array, rest: Any) -> tuple[jax.Array, jax.Array]:
+def _followed_leaf(p: Any, x: jax.Array, kept: Any) -> tuple[jax.Array, jax.Array]:
     y = jnp.asarray(p).astype(x.dtype)
-    if rest is not None:
-        y = y + rest
+    if kept is not None:
+        y = y + _low(p, kept)
     return y, _finite(y - x)
+
+
+def _low(p: Any, y: jax.Array) -> jax.Array:
+    """What rounding y to the dtype of p takes from it."""
+    return _difference(y, rounded(y, jnp.result_type(p)))
 
 
 def iterate(place: Followed) -> Any:
@@ -109,9 +113,9 @@ def moved(
     gamma: jax.Array,
     ahead: jax.Array,
     x: Any,
-    rounding: Any,
+    y: Any,
 ) -> tuple[Any, Any, Any]:
-    r"""The update of the params, the new x, and what the update rounds away where it does.
+    r"""The update of the params, the new x, and the new y where params are narrower.
 
     .. math::
       y' &= x + \kappa\,(w' - x) = y + (1 - j)\,(\kappa/\lambda - 1)\,(y - x)
@@ -121,8 +125,8 @@ def moved(
 
     Here w' is w and its step, and q is 1 without a jump. (With a jump, x' is nearer to y' than it
     would have to be, by less than the step.) The new x is computed from the new y and the old x
-    alone, so that each can overwrite the old one. Where params are narrower than the state, the
-    update leads to the rounded y', and the rest is kept. A coordinate that is not finite stays.
+    alone, so that each can overwrite the old one. Where params are narrower than the state, y' is
+    stored, and the update leads to the rounded y'. A coordinate that is not finite stays.
 
     Args:
       params: The params.
@@ -131,31 +135,32 @@ def moved(
       gamma: γ.
       ahead: λ', how far ahead of the average the new params are.
       x: The average that the state holds.
-      rounding: What the last update has rounded away.
+      y: The params in full precision, as the last step left them, where they are narrower.
     """
     further = gamma + ahead * (1 - gamma)
     ratio = further * place.lead
     q = jnp.where(place.jumped, place.kept * ratio / (1 - place.kept + place.kept * ratio), 1)
-    scalars = held(place.kept * (ratio - 1), further, q * (1 - gamma / further))
-    function = functools.partial(_moved_leaf, scalars=scalars)
-    return _each(function, 3, params, x, place.y, place.apart, step, rounding)
+    wide = held(place.kept * (ratio - 1), further, q * (1 - gamma / further))
+    narrow = held(place.kept, place.kept * place.lead, gamma, ahead)
+    return _each(_moved_leaf, 3, params, x, place.y, place.apart, step, y, wide=wide, narrow=narrow)
 
 
 @functools.partial(jax.jit, inline=True)
 def _moved_leaf(
-    p: Any, x: Any, y: Any, apart: Any, step: Any, rest: Any, scalars: tuple[jax.Array, ...]
+    p: Any, x: Any, y: Any, apart: Any, step: Any, kept_y: Any, wide: Any, narrow: Any
 ) -> tuple[jax.Array, jax.Array, Any]:
-    dtype = jnp.result_type(p)
-    back, further, behind = (s.astype(y.dtype) for s in scalars)
-    move = back * apart + further * step.astype(y.dtype)
-    new = y + move
-    x = new - behind * _finite(new - x)
-    if rest is None:
-        return move.astype(dtype), x, None
-    there = jnp.isfinite(y)
-    target = rounded(new, dtype)
-    change = jnp.where(there, target - jnp.asarray(p).astype(y.dtype), 0)
-    return change.astype(dtype), x, jnp.where(there, new - target, 0)
+    dtype, step = jnp.result_type(p), step.astype(y.dtype)
+    if kept_y is None:
+        back, further, behind = (s.astype(y.dtype) for s in wide)
+        move = back * apart + further * step
+        new = y + move
+        return move.astype(dtype), new - behind * _finite(new - x), None
+    kept, lead, gamma, ahead = (s.astype(y.dtype) for s in narrow)
+    before, step = y - kept * apart, lead * apart + step
+    x = before + gamma * step
+    y = x + ahead * (step - gamma * step)
+    change = _difference(rounded(y, dtype), jnp.asarray(p).astype(y.dtype))
+    return change.astype(dtype), x, y
 
 
 def from_params_at_first(params: Params, stored: Tree, t: jax.Array) -> Any:
@@ -213,3 +218,8 @@ def _tree(structure: Any, leaves: list[Any]) -> Any:
 
 def _finite(a: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(a), a, 0)
+
+
+def _difference(a: jax.Array, b: jax.Array) -> jax.Array:
+    """How far a is beyond b; 0 where both are the same infinity."""
+    return jnp.where(a == b, 0, a - b)
