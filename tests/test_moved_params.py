@@ -135,7 +135,7 @@ def test_moved_params_that_are_loaded_before_the_first_step_are_the_start(name):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_moved_params_that_are_loaded_before_the_first_step_are_the_start_of_mu2_auto(dtype):
-    """The average is the params after the first step, and later within a step of its own."""
+    """The first step is the same; the average is within a step of its own, and so are the params."""
     loaded = jax.tree.map(lambda p: p.astype(dtype), train(optax.adam(1e-2), data=batches() * 3)[0])
     other = jax.tree.map(lambda p: (3 * p + 1).astype(dtype), START)
     tx = mu2_auto()
@@ -144,7 +144,6 @@ def test_moved_params_that_are_loaded_before_the_first_step_are_the_start_of_mu2
     found = trained(tx, tx.init(other), loaded, 1)
     assert_same(found[0], expected[0], atol=0)
     assert_same(found[1].inner_state, expected[1].inner_state, atol=0)
-    assert_same(eval_params(found[1], found[0]), found[0], atol=0)
     step = float(found_rate(expected[1]))
     expected = trained(tx, tx.init(loaded), loaded)
     found = trained(tx, tx.init(other), loaded)
