@@ -135,7 +135,7 @@ def test_moved_params_that_are_loaded_before_the_first_step_are_the_start(name):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_moved_params_that_are_loaded_before_the_first_step_are_the_start_of_mu2_auto(dtype):
-    """The first step is the same; the average is within a step of its own, and so are the params."""
+    """The first step is the same, and params and average stay within one of their own."""
     loaded = jax.tree.map(lambda p: p.astype(dtype), train(optax.adam(1e-2), data=batches() * 3)[0])
     other = jax.tree.map(lambda p: (3 * p + 1).astype(dtype), START)
     tx = mu2_auto()
