@@ -519,8 +519,8 @@ def test_a_hundred_thousand_steps_in_bfloat16_end_at_the_minimum():
 
 def test_one_narrow_leaf_does_not_cost_a_copy_of_the_others():
     state = mu2_auto().init({"large": jnp.ones(1000), "narrow": jnp.ones((), "bfloat16")})
-    assert state.w["large"] is None
-    assert state.w["narrow"].dtype == jnp.float32
+    assert state.rounding["large"] is None
+    assert state.rounding["narrow"].dtype == jnp.float32
 
 
 # What it costs.

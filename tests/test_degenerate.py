@@ -205,6 +205,19 @@ def test_anytime_hardly_ahead_is_anytime_sgd(momentum):
     assert_same(near, anytime_sgd(0.3, momentum), atol=1e-5)
 
 
+def test_anytime_ahead_by_a_function_of_the_inner_state_follows_the_equations():
+    gamma, rate = polynomial_momentum(2.0).gamma, 0.1
+    ahead = lambda state: 0.5 / (1 + optax.tree.get(state, "count"))
+    points, state = trajectory(anytime(optax.sgd(lambda count: rate), gamma, ahead=ahead))
+    x = w = y = X1
+    for t, z in enumerate(ZS, start=1):
+        w = w - rate * join(grad_fn(split(jnp.array(y)), jnp.array(z)))
+        x = x + float(gamma(t)) * (w - x)
+        y = x + 0.5 / (1 + t) * (w - x)
+        np.testing.assert_allclose(points[t - 1], y, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(join(state.x), x, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("momentum", MOMENTA)
 def test_anytime_ahead_by_almost_one_is_the_inner_optimizer(momentum):
     sgd, _ = trajectory(optax.sgd(0.3))

@@ -1,5 +1,7 @@
 """Loops that load, move, clip and reset params between steps, with Adam beside ``mu2_auto``."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -157,27 +159,144 @@ def net_with_a_loop(tx, moved, steps=300):
 
 
 OTHER = jax.tree.map(lambda p: jnp.flip(p), START)
-RESETS = {
-    "a layer is reset": lambda i, p, s: p | {"head": OTHER["head"]} if i == 150 else p,
-    "copied from another": lambda i, p, s: OTHER if i == 150 else p,
+
+
+@functools.cache
+def checkpoint():
+    return train(optax.adam(1e-2), data=batches() * 10)[0]
+
+
+def permuted(params, i):
+    order = np.random.default_rng(i).permutation(8)
+    body, head = params["body"], params["head"]
+    return {
+        "body": {"kernel": body["kernel"][:, order], "bias": body["bias"][order]},
+        "head": head | {"kernel": head["kernel"][order]},
+    }
+
+
+JUMPS = {
+    "a layer is reset": lambda i, p: p | {"head": OTHER["head"]} if i == 150 else p,
+    "copied from another": lambda i, p: OTHER if i == 150 else p,
+    "loaded": lambda i, p: checkpoint() if i == 150 else p,
+    "units permuted": lambda i, p: permuted(p, i) if i in (80, 160, 240) else p,
+    "shrunk": lambda i, p: jax.tree.map(lambda a: 0.5 * a, p) if i in (80, 160) else p,
 }
 
 
-RESET_LIMITS = [("a layer is reset", 1.0, 0.1), ("copied from another", 2.5, 1.0)]
+@pytest.mark.parametrize("spectral", [False, True])
+@pytest.mark.parametrize("name", JUMPS)
+def test_jumps_of_the_params_are_followed_by_their_average(name, spectral):
+    moved = lambda i, params, state: JUMPS[name](i, params)
+    theirs = mean_loss(net_with_a_loop(optax.adam(1e-2), moved)[0])
+    params, state = net_with_a_loop(mu2_auto(spectral=spectral), moved)
+    assert mean_loss(params) < 1.5 * theirs
+    assert mean_loss(eval_params(state, params)) < 1.5 * theirs
+    assert found_rate(state) < 0.2
 
 
-@pytest.mark.parametrize(("name", "factor", "rate"), RESET_LIMITS)
-def test_moved_params_that_are_reset_once_train_on(name, factor, rate):
-    """A layer: .079 and .077 at the average, Adam .12. All params: .26 and .14, Adam .13.
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_jumps_of_low_rank_factors_that_are_merged_are_followed(dtype):
+    """ReLoRA: the product is added to frozen weights every hundred steps, and starts anew."""
+    target = jax.random.normal(jax.random.key(1), (16, 8))
+    factors = lambda i: 0.3 * jax.random.normal(jax.random.key(i), (16, 2))
+    start = {"base": jnp.zeros((16, 8)), "a": factors(0), "b": jnp.zeros((2, 8))}
 
-    The second is a limit: w is 1/λ times as far from the average as the copy is, and the way there
-    counts as distance.
-    """
-    theirs = mean_loss(net_with_a_loop(optax.adam(1e-2), RESETS[name])[0])
-    params, state = net_with_a_loop(mu2_auto(), RESETS[name])
-    assert mean_loss(params) < factor * theirs
-    assert mean_loss(eval_params(state, params)) < factor * theirs
-    assert found_rate(state) < rate
+    def loss(params, x):
+        frozen = jax.lax.stop_gradient(params["base"])
+        return jnp.mean((x @ (frozen + params["a"] @ params["b"] - target)) ** 2)
+
+    def final(tx):
+        step = jitted_step(tx, jax.grad(loss))
+        params = jax.tree.map(lambda p: p.astype(dtype), start)
+        state = tx.init(params)
+        for i, x in enumerate(jax.random.normal(jax.random.key(2), (800, 32, 16), dtype)):
+            if i % 100 == 0:
+                base = params["base"] + params["a"] @ params["b"]
+                params = {"base": base, "a": factors(i).astype(dtype), "b": 0 * params["b"]}
+            params, state = step(params, state, x)
+        return params, state
+
+    theirs = loss(final(optax.adam(1e-2))[0], jnp.eye(16))
+    params, state = final(mu2_auto())
+    assert loss(params, jnp.eye(16)) < 1.5 * theirs
+    assert loss(eval_params(state, params), jnp.eye(16)) < 1.5 * theirs
+
+
+@pytest.mark.parametrize("size", [1e-20, 1.0, 1e30])
+def test_jumps_of_params_of_any_size_end_at_the_minimum(size):
+    tx = mu2_auto()
+
+    @jax.jit
+    def step(carry, z):
+        params, state = carry
+        params = jnp.where(state.t == 200, 9 * size * jnp.array([1.0, -1.0, 1.0]), params)
+        grads = params / size - 2 + 0.1 * z
+        updates, state = tx.update(grads, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    start = jnp.full(3, size)
+    noise = jax.random.normal(jax.random.key(0), (600, 3))
+    (params, state), _ = jax.lax.scan(step, (start, tx.init(start)), noise)
+    np.testing.assert_allclose(eval_params(state, params) / size, 2, atol=0.1)
+
+
+def test_jumps_of_one_replica_under_vmap_leave_the_others_as_they_are():
+    tx = mu2_auto()
+
+    def final(start, away):
+        def step(carry, z):
+            params, state = carry
+            params = jnp.where(state.t == 50, params + away, params)
+            updates, state = tx.update(CURVATURES * (params - TARGET) + z, state, params)
+            return (optax.apply_updates(params, updates), state), None
+
+        noise = jax.random.normal(jax.random.key(0), (200, 3))
+        return jax.lax.scan(step, (start, tx.init(start)), noise)[0]
+
+    starts, aways = jnp.stack([FREE, 2 * FREE, FREE]), jnp.array([0.0, 100.0, 0.0])
+    whole = jax.jit(jax.vmap(final))
+    together, untouched = whole(starts, aways), whole(starts, jnp.zeros(3))
+    for i in (0, 2):
+        assert_same(*(jax.tree.map(lambda a, i=i: a[i], t) for t in (together, untouched)), atol=0)
+    params, state = jax.tree.map(lambda a: a[1], together)
+    np.testing.assert_allclose(eval_params(state, params), TARGET, atol=1)
+
+
+def noisy(params, z):
+    return CURVATURES * (params - TARGET) + z[:3]
+
+
+def masked(params, z):
+    """Two numbers that no gradient moves, and that are not finite."""
+    return jnp.concatenate([noisy(params[:3], z), jnp.zeros(2)])
+
+
+UNTOUCHED = {
+    "quadratic": (FREE, noisy),
+    "without noise": (FREE, lambda p, z: noisy(p, 0 * z)),
+    "rare gradients": (FREE, lambda p, z: jnp.where(z[0] > 2, noisy(p, z), 0)),
+    "bfloat16": (FREE.astype("bfloat16"), lambda p, z: noisy(p, z).astype(p.dtype)),
+    "not finite": (jnp.concatenate([FREE, jnp.array([-jnp.inf, jnp.nan])]), masked),
+    "zeros": (jnp.zeros(3), noisy),
+    "large": (1e30 * FREE, lambda p, z: noisy(p * 1e-30, z)),
+    "far": (FREE, lambda p, z: jnp.ones(3)),
+}
+
+
+@pytest.mark.parametrize("name", [*UNTOUCHED, "network", "network, spectral", "network, decay"])
+def test_jumps_are_not_seen_where_nothing_else_moves_the_params(name, monkeypatch):
+    options = {"network, spectral": {"spectral": True}, "network, decay": {"weight_decay": 0.1}}
+
+    def final():
+        tx = mu2_auto(**options.get(name, {}))
+        if name in UNTOUCHED:
+            return steps_of(tx, *UNTOUCHED[name], steps=1000)
+        return net_with_a_loop(tx, lambda i, params, state: params, steps=1000)
+
+    found = final()
+    monkeypatch.setattr("mu2_optax._paper.followed._JUMP", float("inf"))
+    assert_same(final(), found, atol=0)
 
 
 def test_moved_params_that_are_the_average_itself_stay_bounded():

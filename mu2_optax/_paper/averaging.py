@@ -1,6 +1,7 @@
 """Anytime averaging: gradients are taken at the running average of the iterates, or near it."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +10,8 @@ import optax
 from jax.typing import DTypeLike
 
 from mu2_optax._internal.checks import check_below_one, check_transform, check_unit_interval
+from mu2_optax._internal.sample import Sample
+from mu2_optax._internal.sharding import varying_like
 from mu2_optax._internal.tree_checks import (
     SettingError,
     check_inner_state,
@@ -20,6 +23,7 @@ from mu2_optax._internal.tree_checks import (
 from mu2_optax._internal.trees import (
     add,
     cast_like,
+    refined,
     stored_average,
     stored_copy,
 )
@@ -37,6 +41,7 @@ from mu2_optax._paper.followed import (
     averaged,
     followed,
     from_params_at_first,
+    iterate,
     moved,
 )
 from mu2_optax._paper.projections import Projection, as_projection
@@ -46,16 +51,17 @@ from mu2_optax._paper.weights import as_schedule, weight_at
 class AnytimeState(NamedTuple):
     """State of :func:`anytime`.
 
-    What follows from the params is not in the state: x without ``ahead``, and w with it. Where
-    params are narrower than the state, which rounds them, both are.
+    What follows from the params is not in the state: x without ``ahead``, and w with it.
 
     Attributes:
       t: The number of steps taken.
-      w: The iterate that ``inner`` moves; None where it follows from x and the params, for a leaf
-        or for all of them.
+      w: The iterate that ``inner`` moves; None with ``ahead``.
       inner_state: The state of ``inner``.
-      x: The average; None where it is the params, for a leaf or for all of them.
-      ahead: λ; None if it is 0.
+      x: The average; without ``ahead`` None where it is the params, for a leaf or for all of them.
+      ahead: λ; None if it is 0, and so are the next two.
+      before: A sample of the average before the last step.
+      rounding: What the last update has rounded away of params that are narrower than the state;
+        None where they are not, for a leaf or for all of them.
     """
 
     t: jax.Array
@@ -63,13 +69,15 @@ class AnytimeState(NamedTuple):
     inner_state: OptState
     x: Tree = None
     ahead: jax.Array | None = None
+    before: jax.Array | None = None
+    rounding: Tree = None
 
 
 def anytime(
     inner: optax.GradientTransformation,
     gamma: ScalarOrSchedule,
     *,
-    ahead: Scalar = 0.0,
+    ahead: Scalar | Callable[[OptState], jax.Array] = 0.0,
     projection: Projection | None = None,
     state_dtype: DTypeLike | None = None,
 ) -> Transform[AnytimeState]:
@@ -82,24 +90,37 @@ def anytime(
 
     Here :math:`y` is ``params``, where gradients are taken, :math:`\Pi` is ``projection`` and
     :math:`\lambda` is ``ahead``. With :math:`\lambda = 0` the params are the average x, and w is
-    ``state.w``; otherwise the average is ``state.x``, which ``eval_params(state)`` finds, and w is
-    what the params are now:
+    ``state.w``; otherwise the average is ``state.x``, which ``eval_params(state)`` finds, and x and
+    w follow from what the params are now:
 
-    .. math:: w_t = x_t + (y_t - x_t)/\lambda
+    .. math::
+      x_t \leftarrow x_t + j\,(y_t - x_t), \qquad
+      w_t = x_t + (y_t - x_t)/\lambda, \qquad
+      j = \begin{cases}
+        1 & t = 0 \\
+        1 - \ell_t/\|y_t - x_t\| & \|y_t - x_t\| > 3\,\ell_t \\
+        0 & \text{otherwise}
+      \end{cases}
 
-    So whatever else the loop does to the params (clipping, masks, norms) reaches w in the next
-    step, and x stays an average of points that the loop allowed. Before the first step, all of them
-    are what the params are then. ``inner`` gets w as its params, because w is what it moves (weight
-    decay and trust ratios are those of w), and it may take ``average``, a function from a function
-    of trees, such as one that takes a sample, to its value at x. With
-    :math:`\gamma_t = \alpha_t/\alpha_{1:t}`, x is the α-weighted mean of the iterates.
+    So whatever else the loop does to the params (clipping, masks, norms) reaches w in this step,
+    and x stays an average of points that the loop allowed. Before the first step, all of them are
+    what the params are then. :math:`\ell_t` is :math:`\|y_t - x_t\|` as the last step left it:
+    params that are more than three times as far from the average now have been replaced, at least
+    in part (another checkpoint, another order of the units, a layer reset), and the average goes
+    with them. Both lengths are root mean squares of a sample.
+
+    ``inner`` gets w as its params, because w is what it moves (weight decay and trust ratios are
+    those of w), and it may take ``average``, a function from a function of trees, such as one that
+    takes a sample, to its value at x. With :math:`\gamma_t = \alpha_t/\alpha_{1:t}`, x is the
+    α-weighted mean of the iterates.
 
     Args:
       inner: Any Optax optimizer.
       gamma: γ in [0, 1]: a number, a schedule, or the ``gamma`` of a :class:`DoubleMomentum`. 1
         means no averaging. As everywhere, ``gamma(count)`` is :math:`\gamma_{count+1}`, so the
         first step uses ``gamma(1)``.
-      ahead: λ in [0, 1): how far ahead of the average, towards the iterate, gradients are taken.
+      ahead: λ in [0, 1): how far ahead of the average, towards the iterate, gradients are taken. A
+        function from the new state of ``inner`` gives another λ in (0, 1) for each step.
       projection: A function from tree to tree that projects w onto the set.
       state_dtype: The dtype of w without ``ahead``; see :func:`corrected_momentum`.
 
@@ -123,10 +144,13 @@ def anytime(
       <https://arxiv.org/abs/2405.15682>`_, NeurIPS 2024, for points ahead of the average
     """
     check_transform("inner", inner)
-    check_below_one(
-        "ahead", ahead, "at 1 the params would be the iterate, and gradients not near the average."
-    )
-    at_average = not isinstance(ahead, jax.core.Tracer) and float(ahead) == 0
+    if callable(ahead):
+        lead = ahead
+    else:
+        remedy = "at 1 the params would be the iterate, and gradients not near the average."
+        check_below_one("ahead", ahead, remedy)
+        lead = optax.constant_schedule(ahead)
+    at_average = not (callable(ahead) or isinstance(ahead, jax.core.Tracer)) and float(ahead) == 0
     if state_dtype is not None and not at_average:
         raise ValueError(
             f"`state_dtype` must be None with `ahead`, got {state_dtype!r}: the state then holds "
@@ -143,7 +167,10 @@ def anytime(
         t, inner_state = jnp.zeros([], jnp.int32), inner.init(w)
         if at_average:
             return AnytimeState(t, w, inner_state, narrow)
-        return AnytimeState(t, narrow, inner_state, w, jnp.asarray(ahead, float))
+        first = jnp.asarray(lead(inner_state), float)
+        before = varying_like(Sample(params)(w), params)
+        rounding = jax.tree.map(jnp.zeros_like, narrow)
+        return AnytimeState(t, None, inner_state, w, first, before, rounding)
 
     def update(
         updates: Updates, state: AnytimeState, params: Params = None, **extra_args: Any
@@ -151,12 +178,14 @@ def anytime(
         check_state(state, AnytimeState)
         _check_ahead(at_average, state)
         check_update(updates, state, params, AnytimeState, like="w" if at_average else "x")
-        extra_args["average"] = functools.partial(average_on, params, state)
         if at_average:
             w = from_params_at_first(params, state.w, state.t)
+            extra_args["average"] = lambda sample: sample(refined(params, state.x))
         else:
-            x, lead = followed(params, state)
-            w = add(x, lead)
+            last = weight_at(gamma, jnp.maximum(state.t, 1))
+            place, before = followed(params, state, last)
+            w = iterate(place)
+            extra_args["average"] = functools.partial(average_on, params, state, place)
         try:
             step, inner_state = inner.update(
                 cast_like(updates, w), state.inner_state, w, **extra_args
@@ -175,8 +204,9 @@ def anytime(
             return move, AnytimeState(t, w, inner_state, x)
         if projection is not None:
             step = jax.tree.map(_change, project(add(w, step)), w)
-        move, x, w = moved(params, x, lead, step, share, state)
-        return move, AnytimeState(t, w, inner_state, x, state.ahead)
+        new = jnp.asarray(lead(inner_state), float)
+        move, x, rounding = moved(params, place, step, share, new, state.x, state.rounding)
+        return move, AnytimeState(t, None, inner_state, x, new, before, rounding)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

@@ -2,97 +2,169 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from mu2_optax._internal.trees import leaves_like, refined, rounded, widened
+from mu2_optax._internal.sample import Sample
+from mu2_optax._internal.trees import held, inverse_or_zero, leaves_like, refined, rounded, widened
 from mu2_optax._internal.types import Params, Tree
+
+_JUMP = 3.0  # how many times as far from the average as the last step left them
+
+
+class Followed(NamedTuple):
+    """Where the params are beside the average.
+
+    Attributes:
+      y: The params in full precision.
+      apart: y − x, and 0 where it is not finite. Here x is the average that the state holds.
+      kept: 1 − j: the share of that which remains after the average has moved.
+      ahead: λ of the last step.
+    """
+
+    y: Any
+    apart: Any
+    kept: jax.Array
+    ahead: jax.Array
+
+
+def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, jax.Array]:
+    r"""Where the params are, and a sample of the average after its own move towards them.
+
+    .. math:: x \leftarrow x + j\,(y - x)
+
+    Before the first step j is 1. Later it is 0, unless something else than the last step has moved
+    the params by a jump: then it is :math:`1 - \ell/\|y - x\|`, where :math:`\ell` is how far from
+    the average that step left them,
+
+    .. math:: \ell = \|y' - x'\| = \lambda\,\frac{1 - \gamma}{\gamma}\,\|x' - x\|,
+
+    and what rounding makes of it.
+
+    Args:
+      params: The params y.
+      state: That of ``anytime``.
+      gamma: γ of the last step.
+    """
+    y, apart = _each(_followed_leaf, 2, params, state.x, state.rounding)
+    sample = Sample(params)
+    x = sample(state.x)
+    apart_there = _finite(_sampled(params, state, sample) - x)
+    further = state.ahead * (1 - gamma) * inverse_or_zero(gamma)
+    rounding = (1 + further) * jnp.finfo(x.dtype).eps * sample.size(x)
+    left = further * sample.size(x - state.before) + rounding
+    now = sample.size(apart_there)
+    jumped = (gamma > 0) & (left > 0) & (now > _JUMP * left)
+    kept = jnp.where(jumped, left * inverse_or_zero(now), 1)
+    kept = jnp.where(state.t == 0, 0, kept).astype(float)
+    found = Followed(y, apart, kept, state.ahead)
+    return found, average_on(params, state, found, sample)
+
+
+def average_on(
+    params: Params, state: Any, place: Followed, sample: Callable[[Tree], jax.Array]
+) -> jax.Array:
+    """A sample of the average.
+
+    It is made of samples of what is stored: an array that is computed first and sliced then would
+    be written as a whole.
+    """
+    y = _sampled(params, state, sample)
+    return y - place.kept.astype(y.dtype) * _finite(y - sample(state.x))
+
+
+def _sampled(params: Params, state: Any, sample: Callable[[Tree], jax.Array]) -> jax.Array:
+    """A sample of the params in full precision."""
+    y = sample(params)
+    if state.rounding is None:
+        return y
+    each = zip(jax.tree.leaves(params), leaves_like(params, state.rounding), strict=True)
+    return y + sample([jnp.zeros_like(p) if rest is None else rest for p, rest in each])
+
+
+@functools.partial(jax.jit, inline=True)
+def _followed_leaf(p: Any, x: jax.Array, rest: Any) -> tuple[jax.Array, jax.Array]:
+    y = jnp.asarray(p).astype(x.dtype)
+    if rest is not None:
+        y = y + rest
+    return y, _finite(y - x)
+
+
+def iterate(place: Followed) -> Any:
+    r"""w, after the average has moved.
+
+    .. math:: w = x + j\,(y - x) + \frac{1 - j}{\lambda}\,(y - x)
+    """
+    (lead,) = held(place.kept * (1 / place.ahead - 1))
+    return jax.tree.map(lambda y, e: y + lead.astype(e.dtype) * e, place.y, place.apart)
+
+
+def moved(
+    params: Params,
+    place: Followed,
+    step: Any,
+    gamma: jax.Array,
+    ahead: jax.Array,
+    x: Any,
+    rounding: Any,
+) -> tuple[Any, Any, Any]:
+    r"""The update of the params, the new x, and what the update rounds away where it does.
+
+    .. math::
+      y' &= y + (1 - j)\,(\kappa/\lambda - 1)\,(y - x) + \kappa \cdot \text{step}, \qquad
+      \kappa = \gamma + \lambda'\,(1 - \gamma) \\
+      x' &= y' - q\,(1 - \gamma/\kappa)\,(y' - x) - (1 - q)\,(\kappa - \gamma) \cdot \text{step},
+      \qquad q = \frac{(1 - j)\,\kappa}{j\,\lambda + (1 - j)\,\kappa}
+
+    That is :math:`x' = x + \gamma\,(w' - x)` and :math:`y' = x' + \lambda'\,(w' - x')`, where w' is
+    w and its step. Before the first step everything is y, exactly: j is 1, and q is 0. The new x is
+    computed from the new y, so that each of the two can overwrite the old one. Where params are
+    narrower than the state, the update leads to the rounded y', and the rest is kept. A coordinate
+    that is not finite stays.
+
+    Args:
+      params: The params.
+      place: Where they are.
+      step: The step of w.
+      gamma: γ.
+      ahead: λ', how far ahead of the average the new params are.
+      x: The average that the state holds.
+      rounding: What the last update has rounded away.
+    """
+    further = gamma + ahead * (1 - gamma)
+    lead = place.kept * further
+    q = lead / ((1 - place.kept) * place.ahead + lead)
+    back = lead / place.ahead - place.kept
+    scalars = held(back, further, q * (1 - gamma / further), (1 - q) * (further - gamma))
+    function = functools.partial(_moved_leaf, scalars=scalars)
+    each = (x, place.y, place.apart, step, rounding)
+    return _each(function, 3, params, *each)
+
+
+@functools.partial(jax.jit, inline=True)
+def _moved_leaf(
+    p: Any, x: Any, y: Any, apart: Any, step: Any, rest: Any, scalars: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array, Any]:
+    dtype = jnp.result_type(p)
+    back, further, behind, own = (s.astype(y.dtype) for s in scalars)
+    step = step.astype(y.dtype)
+    move = back * apart + further * step
+    new = y + move
+    x = new - behind * _finite(new - x) - own * step
+    if rest is None:
+        return move.astype(dtype), x, None
+    there = jnp.isfinite(y)
+    target = rounded(new, dtype)
+    change = jnp.where(there, target - jnp.asarray(p).astype(y.dtype), 0)
+    return change.astype(dtype), x, jnp.where(there, new - target, 0)
 
 
 def from_params_at_first(params: Params, stored: Tree, t: jax.Array) -> Any:
     """A stored iterate, or the params before the first step, which may have been loaded since."""
     first = lambda p, w: jax.lax.select(t == 0, jnp.asarray(p).astype(w.dtype), w)
     return jax.tree.map(first, params, stored)
-
-
-def average_on(params: Params, state: Any, sample: Callable[[Tree], jax.Array]) -> jax.Array:
-    """A sample of the average x.
-
-    It is made of samples of what is stored: an array that is computed first and sliced then would
-    be written as a whole.
-    """
-    y = jax.tree.leaves(params)
-    stored = leaves_like(params, state.x)
-    x = sample([p if kept is None else kept for p, kept in zip(y, stored, strict=True)])
-    return jnp.where(state.t == 0, sample(y).astype(x.dtype), x)
-
-
-def followed(params: Params, state: Any) -> tuple[Any, Any]:
-    r"""The average x, and how far the iterate w is ahead of it, given what the params y are now.
-
-    .. math:: w - x = (y - x)/\lambda
-
-    Before the first step, x and w are y. Where w is stored, because params are narrower than the
-    state, it moves by :math:`1/\lambda` times what y is beside the rounded :math:`x + \lambda
-    (w - x)`.
-    """
-    first, ahead = state.t == 0, state.ahead
-    return _each(_followed_leaf, 2, params, state.x, state.w, first=first, ahead=ahead)
-
-
-@functools.partial(jax.jit, inline=True)
-def _followed_leaf(
-    p: Any, x: jax.Array, w: Any, first: jax.Array, ahead: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    y, ahead = jnp.asarray(p).astype(x.dtype), ahead.astype(x.dtype)
-    if w is None:
-        x = jnp.where(first, y, x)
-        return x, _finite((y - x) / ahead)
-    moved = y - rounded(x + ahead * (w - x), jnp.result_type(p))
-    lead = jnp.where(first, 0, w - x + moved / ahead)
-    return jnp.where(first, y, x), _finite(lead)
-
-
-def moved(
-    params: Params, x: Any, lead: Any, step: Any, gamma: jax.Array, state: Any
-) -> tuple[Any, Any, Any]:
-    r"""The update of the params, the new x, and the new w where it is stored.
-
-    .. math::
-      x' &= x + \gamma\,(w' - x) = x + \frac{\gamma}{\kappa}\,(y' - x), \qquad
-      y' = x' + \lambda\,(w' - x') = x + \kappa\,(w' - x), \qquad
-      \kappa = \gamma + \lambda\,(1 - \gamma)
-
-    The new x is computed from the new y, so that each of the two can overwrite the old one. Where
-    params are narrower than the state, the update leads to the rounded y', so that the next step
-    can tell whether something else has moved them. A coordinate that is not finite stays.
-    """
-    further = gamma + state.ahead * (1 - gamma)
-    scalars = (gamma, state.ahead, further, gamma / further)
-    function = functools.partial(_moved_leaf, scalars=scalars)
-    moves, x, w = _each(function, 3, params, x, lead, step, state.w)
-    return moves, x, None if state.w is None else w
-
-
-@functools.partial(jax.jit, inline=True)
-def _moved_leaf(
-    p: Any, x: Any, lead: Any, step: Any, stored: Any, scalars: tuple[jax.Array, ...]
-) -> tuple[jax.Array, jax.Array, Any]:
-    dtype, y = jnp.result_type(p), jnp.asarray(p).astype(x.dtype)
-    step = step.astype(x.dtype)
-    gamma, ahead, further, share = (s.astype(x.dtype) for s in scalars)
-    if stored is None:
-        move = (further - ahead) * lead + further * step
-        return move.astype(dtype), x + share * _finite(y + move - x), None
-    lead = lead + step
-    change = gamma * lead
-    new, lead = x + change, lead - change
-    w = new + lead
-    target = rounded(new + ahead * (w - new), dtype)
-    move = jnp.where(jnp.isfinite(y), target - y, 0).astype(dtype)
-    return move, new, w
 
 
 def averaged(params: Params, stored: Any, w: Any, gamma: jax.Array) -> tuple[Any, Any]:

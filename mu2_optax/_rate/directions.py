@@ -9,6 +9,7 @@ import optax
 
 from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.newton_schulz import newton_schulz
+from mu2_optax._internal.sample import Sample
 from mu2_optax._internal.sharding import left_to_partitioner, varying_like
 from mu2_optax._internal.tree_checks import check_state
 from mu2_optax._internal.trees import (
@@ -20,7 +21,6 @@ from mu2_optax._internal.trees import (
 )
 from mu2_optax._internal.types import Params, Updates
 from mu2_optax._rate.matrices import check_setting, matrices, never, zeros
-from mu2_optax._rate.sample import Sample
 
 _DECAY = 0.999
 _OUTLIER = 10.0  # how many times its root mean square a gradient may be

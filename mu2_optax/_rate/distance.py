@@ -15,6 +15,7 @@ from mu2_optax._internal.checks import (
     check_transform,
 )
 from mu2_optax._internal.masks import Mask, marks_of
+from mu2_optax._internal.sample import Sample
 from mu2_optax._internal.sharding import varying_like
 from mu2_optax._internal.tree_checks import check_params, check_update
 from mu2_optax._internal.trees import (
@@ -35,7 +36,6 @@ from mu2_optax._internal.types import (
 from mu2_optax._paper.weights import as_schedule, weight_at
 from mu2_optax._rate.directions import UnitDirectionsState
 from mu2_optax._rate.measured import mean_square, measured
-from mu2_optax._rate.sample import Sample
 
 POWER = 2.0  # the weights of the average grow like t to this power
 _NEUTRAL = 7**0.5 / 3  # for these weights, noise alone leaves the rate as it is

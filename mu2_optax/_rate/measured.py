@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mu2_optax._internal.sample import Sample
 from mu2_optax._internal.trees import inverse_or_zero, root
 from mu2_optax._internal.types import Tree
-from mu2_optax._rate.sample import Sample
 
 _ALL_ZERO = 1e-2  # the size to assume for params that are all zero
 

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 from jax.typing import DTypeLike
 
 from mu2_optax._internal.sharding import explicit_sharding
-from mu2_optax._internal.trees import wide_dtype
+from mu2_optax._internal.trees import root, wide_dtype
 from mu2_optax._internal.types import Tree
 
 _SHARE, _LEAST, _MOST = 64, 1024, 4096  # of a tensor: one number in 64, but 1024 to 4096 of them
@@ -71,6 +71,13 @@ class Sample:
     def mean(self, numbers: jax.Array) -> jax.Array:
         """The mean over the whole tree, from what has been computed of each number of a sample."""
         return jnp.sum(jnp.asarray(self._share, numbers.dtype) * jnp.sum(numbers, axis=1))
+
+    def size(self, numbers: jax.Array) -> jax.Array:
+        """The root mean square of what is finite, whose squares may over- or underflow."""
+        sizes = jnp.where(jnp.isfinite(numbers), jnp.abs(numbers), 0)
+        largest = jnp.max(sizes, initial=0) / 4  # the inverse of the largest floats is flushed to 0
+        largest = jax.lax.stop_gradient(jnp.maximum(largest, jnp.finfo(sizes.dtype).tiny))
+        return largest * root(self.mean(jnp.square(sizes / largest)))
 
 
 def _held(sizes: np.ndarray) -> np.ndarray:
