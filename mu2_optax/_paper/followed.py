@@ -21,7 +21,7 @@ class Followed(NamedTuple):
       y: The params in full precision.
       apart: y − x, and 0 where it is not finite. Here x is the average that the state holds.
       kept: 1 − j: the share of that which remains after the average has moved.
-      ahead: λ of the last step.
+      ahead: λ of the last step; 1 if it was 0.
     """
 
     y: Any
@@ -35,9 +35,9 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
 
     .. math:: x \leftarrow x + j\,(y - x)
 
-    Before the first step j is 1. Later it is 0, unless something else than the last step has moved
-    the params by a jump: then it is :math:`1 - \ell/\|y - x\|`, where :math:`\ell` is how far from
-    the average that step left them,
+    Before the first step, and after one that led to the average itself (λ = 0), j is 1. Otherwise
+    it is 0, unless something else than the last step has moved the params by a jump: then it is
+    :math:`1 - \ell/\|y - x\|`, where :math:`\ell` is how far from the average that step left them,
 
     .. math:: \ell = \|y' - x'\| = \lambda\,\frac{1 - \gamma}{\gamma}\,\|x' - x\|,
 
@@ -58,8 +58,9 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
     now = sample.size(apart_there)
     jumped = (gamma > 0) & (left > 0) & (now > _JUMP * left)
     kept = jnp.where(jumped, left * inverse_or_zero(now), 1)
-    kept = jnp.where(state.t == 0, 0, kept).astype(float)
-    found = Followed(y, apart, kept, state.ahead)
+    at_average = (state.t == 0) | (state.ahead == 0)
+    kept = jnp.where(at_average, 0, kept).astype(float)
+    found = Followed(y, apart, kept, jnp.where(state.ahead > 0, state.ahead, 1))
     return found, average_on(params, state, found, sample)
 
 
