@@ -184,7 +184,7 @@ def stable_rates(
     steps: Numbers,
     diameter: Numbers,
     variance: Numbers,
-    method: Literal["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"] = "mu2_sgd",
+    method: Method | Literal["sgd", "accelerated_sgd"] = "mu2_sgd",
 ) -> StableRates:
     r"""The learning rates for which the bound R(η) of the theory is at most twice the best one.
 
@@ -206,7 +206,7 @@ def stable_rates(
       steps: T.
       diameter: D.
       variance: :math:`\tilde\sigma^2`, or σ² for ``"sgd"`` and ``"accelerated_sgd"``.
-      method: One of the names above.
+      method: As in :func:`max_learning_rate`; or ``"sgd"`` or ``"accelerated_sgd"``, to compare.
 
     Returns:
       A :class:`StableRates` with ``low``, ``best``, ``high`` and ``ratio``.

@@ -179,6 +179,11 @@ def test_merge_refuses_what_does_not_belong_together(other, match):
         merge(make_result(), other)
 
 
+def test_merge_of_a_list_says_how_to_give_its_results():
+    with pytest.raises(TypeError, match=r"one by one, got a list; write `merge\(\*results\)`"):
+        merge([make_result(), make_result()])
+
+
 # Reading
 
 
