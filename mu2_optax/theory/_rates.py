@@ -3,7 +3,7 @@ r"""The learning rates and batch sizes of the theorems; letters as in :mod:`mu2_
 from typing import Any, Literal, NamedTuple, overload
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from mu2_optax._internal.checks import (
     check_choice,
@@ -129,9 +129,9 @@ def batch_size(*, t: Numbers, steps: Numbers) -> Any:
 
 
 def _at_least_int32(count: Any) -> Any:
-    """A count, widened if it is a JAX integer too narrow for arithmetic with Python integers."""
-    narrow = isinstance(count, jax.Array) and count.dtype.itemsize < 4
-    return count.astype(jnp.int32) if narrow else count
+    """A count, widened if it is an integer too narrow for arithmetic with Python integers."""
+    narrow = isinstance(count, jax.Array | np.ndarray | np.generic) and count.dtype.itemsize < 4
+    return count.astype("int32") if narrow else count
 
 
 def effective_variance(
