@@ -86,6 +86,13 @@ def test_checked_finds_what_changes_the_gradient_before_it(name):
     assert "must be inside `grad_fn`" in found[0]
 
 
+def test_checked_finds_a_momentum_before_mu2_auto():
+    """Which would make its rate run away, and which it cannot see itself."""
+    assert not reports(inner=m.mu2_auto())
+    found = reports(lambda tx: optax.chain(optax.ema(0.9), tx), inner=m.mu2_auto())
+    assert len(found) >= len(ZS) - 1
+
+
 def test_checked_raises_at_once_and_through_checkify():
     tx = optax.chain(optax.scale(0.5), m.checked(m.mu2_sgd(0.3)))
     state = tx.init(PARAMS)

@@ -78,7 +78,10 @@ def test_update_refuses_a_gradient_that_cannot_be_taken_again(tx, given):
 
 
 OF_ANOTHER_KIND = {
-    "no params": ({"params": None}, r"`params` must be given, got None: call"),
+    "no params": (
+        {"params": None},
+        r"`params` must be given, got None: call .*`show_average\(mu2_auto\(\), e",
+    ),
     "params of another shape": (
         {"params": {"layer": {"w": jnp.ones((2, 4)), "b": jnp.zeros(3)}}},
         r"given to `init`: .*shape \(2, 4\).* Call `init` again",
@@ -92,6 +95,37 @@ OF_ANOTHER_KIND = {
         r"`grads` must be the gradients alone, got a pair",
     ),
 }
+
+
+EVERY_CHECK = {**OPTIMIZERS, "mu2_auto": m.mu2_auto(), "held": m.hold_fixed(m.mu2_auto(), False)}
+
+
+@pytest.mark.parametrize("tx", EVERY_CHECK.values(), ids=EVERY_CHECK)
+def test_update_refuses_complex_gradients_of_real_params(tx):
+    """A cast would drop the imaginary part; Optax's Adam gives complex updates."""
+    grads = {"layer": {"w": jnp.ones((2, 3)), "b": jnp.ones(3) + 2j}}
+    told = r"`grads` must be real .*complex64 at \['layer'\]\['b'\].*`jnp\.real` of it.*complex\."
+    with pytest.raises(TypeError, match=told):
+        update(tx, grads=grads)
+
+
+@pytest.mark.parametrize("tx", EVERY_CHECK.values(), ids=EVERY_CHECK)
+def test_update_refuses_the_gradients_of_integers(tx):
+    """In ``optax.adam`` they are an error of NumPy, which names no leaf."""
+    loss = lambda params: jnp.sum(params["w"]) * params["n"]
+    grads = jax.grad(loss, allow_int=True)({"w": jnp.ones((2, 3)), "n": 3})
+    grads = {"layer": {"w": grads["w"], "b": np.broadcast_to(grads["n"], 3)}}
+    with pytest.raises(
+        TypeError, match=r"`grads` must hold numbers, got float0 at .*\['b'\].*Keep"
+    ):
+        update(tx, grads=grads)
+
+
+def test_update_refuses_a_complex_grad_fn_of_real_params():
+    with pytest.raises(
+        TypeError, match=r"`grad_fn\(params, batch\)` must be real where params are"
+    ):
+        update(m.mu2_sgd(0.1), grad_fn=lambda params, batch: jax.tree.map(lambda p: 1j * p, params))
 
 
 @every_optimizer
@@ -290,6 +324,42 @@ def test_update_refuses_a_rate_that_reshapes_a_scalar(make):
     tx = make(lambda count: jnp.array([0.1]))
     with pytest.raises(ValueError, match=r"`the step of `inner`` must have the structure and shap"):
         tx.update(params, tx.init(params), params, prev_grads=params)
+
+
+DECAY = {"weight_decay": 0.1}
+MASKED = [
+    ("spectral", lambda mask: m.mu2_auto(spectral=mask)),
+    ("weight_decay_mask", lambda mask: m.mu2_auto(**DECAY, weight_decay_mask=mask)),
+    ("weight_decay_mask", lambda mask: m.mu2_sgd(0.1, **DECAY, weight_decay_mask=mask)),
+    ("weight_decay_mask", lambda mask: m.mu2_adam(0.1, **DECAY, weight_decay_mask=mask)),
+    ("freeze_mask", lambda mask: m.hold_fixed(m.mu2_auto(), mask)),
+]
+every_mask = pytest.mark.parametrize(("name", "make"), MASKED)
+
+
+@every_mask
+@pytest.mark.parametrize("boolean", [np.bool_, np.array, jnp.bool_, jnp.array])
+def test_masks_may_hold_any_known_boolean(name, make, boolean):
+    marks = {"layer": {"w": True, "b": False}}
+    expected = update(make(marks))
+    known = update(make(jax.tree.map(boolean, marks)))
+    jax.tree.map(np.testing.assert_array_equal, known, expected)
+
+
+@every_mask
+def test_masks_must_be_known_when_a_step_is_compiled(name, make):
+    told = rf"`{name}` must be known .*got .*Tracer.*outside of `jax\.jit`.*\(\"{name}\",\)"
+    with pytest.raises(TypeError, match=told):
+        jax.jit(lambda mark: update(make({"layer": {"w": mark, "b": False}})))(True)
+
+
+@every_mask
+@pytest.mark.parametrize("mark", [1, "yes", jnp.array([True])])
+def test_masks_refuse_what_is_no_boolean(name, make, mark):
+    with pytest.raises(
+        TypeError, match=rf"`{name}` must hold the booleans .*pass `bool\(\.\.\.\)`"
+    ):
+        update(make({"layer": {"w": mark, "b": False}}))
 
 
 STATES = {

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from optimizers import CASES, MECHANISMS, each_of, every_optimizer
+from optimizers import MECHANISMS, each_of, every_optimizer
 from problems import x64
 
 import mu2_optax as m
@@ -22,10 +22,7 @@ MATRICES = [-np.ones((2, 3), np.float32), np.ones((2, 5, 2), np.float32)]
 halved = lambda params, batch: jax.tree.map(lambda p: p * batch.astype(p.dtype), params)
 AGAIN = {"grad_fn": halved, "batch": jnp.float32(0.5)}
 
-# Orthogonal steps keep their state in trees with None, which do not fit the tree of the params.
-SPECTRAL = "mu2_auto spectral"
-every_optimizer_with_a_state_like_params = each_of([name for name in CASES if name != SPECTRAL])
-every_mechanism_and_orthogonal_steps = each_of([*MECHANISMS, SPECTRAL])
+every_mechanism_and_orthogonal_steps = each_of([*MECHANISMS, "mu2_auto spectral"])
 
 
 def first_step(tx, params):
@@ -35,12 +32,28 @@ def first_step(tx, params):
     return jax.jit(update)(state, params)
 
 
-@every_optimizer_with_a_state_like_params
+@every_optimizer
 def test_optax_map_params_of_nothing_changes_no_state_of_matrices(case):
     tx = case.make(case.rate)
     for state in (tx.init(MATRICES), first_step(tx, MATRICES)[1]):
         mapped = optax.tree.map_params(tx, lambda leaf: leaf, state)
         jax.tree.map(np.testing.assert_array_equal, mapped, state)
+
+
+@every_mechanism_and_orthogonal_steps
+def test_optax_map_params_shards_what_has_the_shape_of_its_param(case):
+    tx = case.make(case.rate)
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    whole, rows = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("x"))
+    params, placed = {"w": jnp.ones((16, 4)), "b": jnp.ones(4)}, {"w": rows, "b": whole}
+    place = lambda leaf, p, sharding: sharding if leaf.shape == p.shape else whole
+    shapes = jax.eval_shape(tx.init, params)
+    shardings = optax.tree.map_params(
+        tx, place, shapes, params, placed, transform_non_params=lambda _: whole
+    )
+    state = jax.jit(tx.init, out_shardings=shardings)(params)
+    for leaf in jax.tree.leaves(state):
+        assert leaf.sharding == (rows if leaf.shape == (16, 4) else whole)
 
 
 INJECTED = [

@@ -66,6 +66,36 @@ def test_max_learning_rate_moves_its_optimizer():
     assert end["not weighted"] < 0.15
 
 
+OF_METHODS = (theory.max_learning_rate, theory.excess_loss_bound, theory.stable_rates)
+FORMULAS = [
+    (theory.error_bound, {}),
+    (theory.high_probability_error_bound, {"failure": 0.05}),
+    (theory.frank_wolfe_bound, {}),
+    (theory.effective_variance, {}),
+    *[
+        (f, {"method": name})
+        for f in OF_METHODS
+        for name in ("mu2_sgd", "mu2_extra_sgd", "uniform")
+    ],
+    *[(theory.stable_rates, {"method": name}) for name in ("sgd", "accelerated_sgd")],
+]
+
+
+@pytest.mark.parametrize(("function", "options"), FORMULAS)
+def test_theory_of_tracers_in_float32_is_that_of_known_numbers(function, options):
+    """For the numbers that docs/guarantees.md names; known ones are computed with in float64."""
+    rng = np.random.default_rng(0)
+    drawn = lambda low, high: np.float32(10 ** rng.uniform(low, high, 300))
+    parameters = inspect.signature(function).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.name not in options]
+    given = {name: drawn(-8, 8) for name in needed}
+    given |= {name: np.floor(drawn(1, 9)) for name in {"steps"} & set(needed)}
+    given |= {name: np.floor(drawn(0, 1)) for name in {"t"} & set(needed)}
+    known = function(**given, **options)
+    traced = jax.jit(lambda given: function(**given, **options))(given)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), traced, known)
+
+
 def test_batch_size_takes_ints_arrays_and_tracers():
     steps = 1000
     exact = [math.ceil(steps / t) for t in range(1, steps + 1)]

@@ -27,7 +27,8 @@ def check_params(params: Params) -> None:
     """Requires a tree of floating-point parameters."""
     if params is None:
         raise ValueError(
-            "`params` must be given, got None: call `tx.update(grads, state, params, ...)`."
+            "`params` must be given, got None: call `tx.update(grads, state, params, ...)`. For a "
+            "library's loop that leaves them out, there is `show_average(mu2_auto(), every)`."
         )
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         dtype = getattr(leaf, "dtype", type(leaf))
@@ -90,7 +91,7 @@ def check_inner_state(inner: optax.GradientTransformation, w: Any, state: OptSta
 
 
 def check_gradient(name: str, grads: Updates, params: Params) -> None:
-    """Requires ``grads`` to be a gradient of ``params``: the same structure and shapes."""
+    """Requires ``grads`` to be a gradient of ``params``: their structure, shapes and kinds."""
     if isinstance(grads, tuple) and len(grads) == 2 and _difference(grads, params):
         for place, form in ((1, "(value, grads)"), (0, "(grads, aux)")):
             if not _difference(grads[place], params):
@@ -101,6 +102,7 @@ def check_gradient(name: str, grads: Updates, params: Params) -> None:
     check_like(
         name, grads, params, "It is the gradient of the loss with respect to the whole of params."
     )
+    _check_kinds(name, grads, params)
 
 
 def check_like(name: str, tree: Tree, params: Params, remedy: str) -> None:
@@ -130,6 +132,31 @@ def _is_masked(node: Any) -> bool:
 
 def _show(path: Any) -> str:
     return jax.tree_util.keystr(path) or "the root"
+
+
+def _check_kinds(name: str, grads: Updates, params: Params) -> None:
+    """Requires a gradient to hold numbers, and real ones where params are real."""
+    leaves: list[Any] = jax.tree.leaves(params)
+    for number, (g, p) in enumerate(zip(jax.tree.leaves(grads), leaves, strict=True)):
+        dtype = getattr(g, "dtype", type(g))
+        if dtype == jax.dtypes.float0:
+            raise TypeError(
+                f"`{name}` must hold numbers, got float0 at {_place(params, number)}: that is what "
+                "`jax.grad(..., allow_int=True)` gives for integers. Keep integers out of params: "
+                "close over them, or put them in `batch`."
+            )
+        if jnp.issubdtype(dtype, jnp.complexfloating) and not jnp.iscomplexobj(p):
+            kind = jnp.dtype(dtype).name
+            raise TypeError(
+                f"`{name}` must be real where params are, got {kind} at {_place(params, number)}, "
+                "where its imaginary part would be lost. Pass `jnp.real` of it, which is the "
+                "gradient of a real loss, or make these params complex."
+            )
+
+
+def _place(tree: Tree, number: int) -> str:
+    """Where the leaf of this number is."""
+    return _show(jax.tree_util.tree_leaves_with_path(tree)[number][0])
 
 
 def _difference(tree: Tree, reference: Any) -> str:

@@ -4,7 +4,7 @@ import optax
 from jax.typing import DTypeLike
 
 from mu2_optax._internal.checks import check_mask, check_rate
-from mu2_optax._internal.masks import Mask
+from mu2_optax._internal.masks import Mask, checked_mask
 from mu2_optax._internal.types import Scalar, ScalarOrSchedule, Transform
 from mu2_optax._optimizers.double_momentum import Mu2State, double_momentum
 from mu2_optax._paper.momenta import DoubleMomentum, fixed_momentum
@@ -71,9 +71,10 @@ def mu2_adam(
     """
     check_rate("learning_rate", learning_rate)
     check_mask(weight_decay_mask, weight_decay)
+    decays = checked_mask("weight_decay_mask", weight_decay_mask)
     parts = [optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True)]
     if weight_decay is not None:
         check_rate("weight_decay", weight_decay)
-        parts.append(optax.add_decayed_weights(weight_decay, weight_decay_mask))
+        parts.append(optax.add_decayed_weights(weight_decay, decays))
     inner = optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
     return double_momentum("mu2_adam", inner, momentum, projection, lean, state_dtype)

@@ -4,7 +4,7 @@ import optax
 from jax.typing import DTypeLike
 
 from mu2_optax._internal.checks import check_mask, check_rate, check_transform
-from mu2_optax._internal.masks import Mask
+from mu2_optax._internal.masks import Mask, checked_mask
 from mu2_optax._internal.types import ScalarOrSchedule, Transform
 from mu2_optax._optimizers.double_momentum import Mu2State, double_momentum
 from mu2_optax._optimizers.inner_momentum import warn_of_momentum
@@ -145,10 +145,11 @@ def mu2_sgd(
     """
     check_rate("learning_rate", learning_rate)
     check_mask(weight_decay_mask, weight_decay)
+    decays = checked_mask("weight_decay_mask", weight_decay_mask)
     inner = optax.sgd(learning_rate)
     if weight_decay is not None:
         check_rate("weight_decay", weight_decay)
-        inner = optax.chain(optax.add_decayed_weights(weight_decay, weight_decay_mask), inner)
+        inner = optax.chain(optax.add_decayed_weights(weight_decay, decays), inner)
     check_momentum(momentum)
     inner = with_weighted_steps(inner, momentum, weighted_steps)
     return double_momentum("mu2_sgd", inner, momentum, projection, lean, state_dtype)

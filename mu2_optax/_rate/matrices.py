@@ -4,9 +4,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from mu2_optax._internal.masks import Mask, marks_of
+from mu2_optax._internal.masks import Mask, is_boolean, marks_of
 from mu2_optax._internal.tree_checks import SettingError
 from mu2_optax._internal.types import Params, Updates
 
@@ -31,18 +30,16 @@ def check_setting(
 
 def never(spectral: Mask) -> bool:
     """Whether no tree has such leaves."""
-    return isinstance(spectral, bool | np.bool_) and not spectral
+    return is_boolean(spectral) and not any(marks_of("spectral", spectral, 0.0))
 
 
 def matrices(spectral: Mask, params: Params) -> list[bool]:
     """For each leaf, whether its steps are orthogonal."""
     leaves = jax.tree.leaves(params)
-    if isinstance(spectral, bool | np.bool_):
-        return [
-            bool(spectral) and min(jnp.shape(leaf)[-2:], default=1) > 1 and jnp.ndim(leaf) > 1
-            for leaf in leaves
-        ]
     marks = marks_of("spectral", spectral, params)
+    if is_boolean(spectral):
+        shapes = [jnp.shape(leaf)[-2:] for leaf in leaves]
+        return [m and len(s) > 1 and min(s) > 1 for s, m in zip(shapes, marks, strict=True)]
     for leaf, mark in zip(leaves, marks, strict=True):
         if mark and jnp.ndim(leaf) < 2:
             raise ValueError(

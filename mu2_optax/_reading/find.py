@@ -62,7 +62,8 @@ def eval_params(state: OptState, params: Tree = None, default: Tree = None) -> T
       state: The state of an optimizer that averages, by itself or inside chains, masks and
         wrappers; or a whole Flax ``TrainState`` or ``nnx.Optimizer``.
       params: The params that go with it. Without them, the average is in the dtypes of the state,
-        and has no leaves that the optimizer does not move.
+        has no leaves that the optimizer does not move, and before the first step is what ``init``
+        was given.
       default: What to return if nothing in ``state`` averages, as with ``optax.adam``: pass
         ``params`` in code that works with any optimizer. Without it, such a state is an error.
 

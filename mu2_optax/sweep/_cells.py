@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mu2_optax.sweep._grid import Block, Grid
-from mu2_optax.sweep._result import SweepResult
+from mu2_optax.sweep._result import SweepResult, check_results
 
 Metrics = dict[str, npt.NDArray[Any]]  # of a block: arrays with the leading axes (points, seeds)
 
@@ -85,7 +85,6 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
       The joined result, its axes and seeds sorted.
 
     Raises:
-      TypeError: If something else is among them, such as a list of results.
       ValueError: If they do not belong together, or if a cell has two outcomes.
 
     Examples:
@@ -97,10 +96,7 @@ def merge(first: SweepResult, *others: SweepResult) -> SweepResult:
       [[2.0], [4.0], [8.0]]
     """
     results = (first, *others)
-    if wrong := [type(r).__name__ for r in results if not isinstance(r, SweepResult)]:
-        raise TypeError(
-            f"results to merge must be given one by one, got a {wrong[0]}; write `merge(*results)`."
-        )
+    check_results(results, "pass each by itself, as in `merge(*results)`.")
     kinds = [(r.label, list(r.axes)) for r in results]
     if any(kind != kinds[0] for kind in kinds):
         raise ValueError(

@@ -16,9 +16,9 @@ from mu2_optax.sweep._summary import summarize, verdict
 
 
 def write_report(
+    path: str | Path,
     results: Results,
     metric: str,
-    path: str | Path,
     *,
     mode: Mode | None = None,
     title: str = "Sweep",
@@ -31,10 +31,10 @@ def write_report(
     if the reader's system is.
 
     Args:
+      path: A file name that ends in ``.html``.
       results: A result, a list of results with distinct labels, or a dict of them by label, over
         ``learning_rate`` alone.
       metric: The metric of table and chart.
-      path: A file name that ends in ``.html``.
       mode: Whether low (``"min"``) or high (``"max"``) is better; by the metric's name if None.
       title: The page's title.
       tolerance: How far from the best a plateau goes; if None, 0.02 for what is better high and at
@@ -60,6 +60,7 @@ def write_report(
         if curved:
             own = summary.mode if name == metric else None
             charts[spaced(name)] = plot_curves(curved, name, learning_rate=tuned, mode=own)
+    drawn = {k: c.properties(width="container", height=340).to_dict() for k, c in charts.items()}
     source = files(__package__).joinpath("report.html.jinja").read_text("utf-8")
     jinja = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = jinja.from_string(source).render(
@@ -68,10 +69,7 @@ def write_report(
         summary=summary,
         verdict=verdict(summary),
         counts=counts(labelled),
-        charts={
-            name: chart.properties(width="container", height=340).to_dict()
-            for name, chart in charts.items()
-        },
+        charts=drawn,
         keys=styles(labelled),
         colors=COLORS,
         lines={label: _python_line(labelled[label], rate) for label, rate in tuned.items()},
@@ -108,9 +106,7 @@ def _facts(results: Mapping[str, SweepResult]) -> dict[str, str]:
         for name in ("command", "date", "versions", "machine", "context"):
             told = result.info.get(name)
             if isinstance(told, Mapping):
-                told = ", ".join(
-                    f"{key} {value}" for key, value in told.items() if value is not None
-                )
+                told = ", ".join(f"{k} {value}" for k, value in told.items() if value is not None)
             if told:
                 facts.setdefault(name, {})[told[:10] if name == "date" else told] = None
     return {name: "; ".join(texts) for name, texts in facts.items()}

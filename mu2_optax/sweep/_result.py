@@ -150,11 +150,19 @@ Results: TypeAlias = SweepResult | Iterable[SweepResult] | Mapping[str, SweepRes
 """A result, several with distinct labels, or a dict of them by label."""
 
 
+def check_results(results: Iterable[Any], remedy: str) -> None:
+    """Requires each to be a result."""
+    for kind in {type(r).__name__ for r in results if not isinstance(r, SweepResult)}:
+        raise TypeError(f"`results` must be of sweeps, got a {kind}; {remedy}")
+
+
 def by_label(results: Results) -> dict[str, SweepResult]:
     """Puts a result, a list of results or a dict of results into a dict by label."""
     if isinstance(results, Mapping):
+        check_results(results.values(), "pass a dict of them by label.")
         return {name: replace(result, label=name) for name, result in results.items()}
-    listed = [results] if isinstance(results, SweepResult) else list(results)
+    listed = list(results) if isinstance(results, Iterable) else [results]
+    check_results(listed, "where a file is written, its path comes first.")
     labels = [result.label for result in listed]
     if len(set(labels)) < len(labels) or not labels:
         raise ValueError(

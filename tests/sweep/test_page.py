@@ -34,7 +34,7 @@ def runs(label="sgd", error="ValueError: no luck"):
 
 
 def written(tmp_path, results, metric="loss", **options):
-    write_report(results, metric, tmp_path / "report.html", **options)
+    write_report(tmp_path / "report.html", results, metric, **options)
     return (tmp_path / "report.html").read_text("utf-8")
 
 

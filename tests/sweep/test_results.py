@@ -6,7 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mu2_optax.sweep import SweepResult, load_results, merge, save_results, write_csv
+from mu2_optax.sweep import (
+    SweepResult,
+    load_results,
+    merge,
+    save_results,
+    write_csv,
+    write_report,
+)
 
 
 def make_result(rates=(0.1, 1.0), seeds=(0, 1), label="a", offset=0.0, unfinished=()):
@@ -116,6 +123,21 @@ def test_write_csv_has_a_row_per_finished_cell_and_every_digit(tmp_path):
 # Joining
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda result: merge([result, result]),
+        lambda result: write_csv("sweep.csv", ["sgd"]),
+        lambda result: write_csv("sweep.csv", {"sgd": 3}),
+        lambda result: write_report("report.html", "loss", result),
+        lambda result: save_results("sweep.npz", 3),
+    ],
+)
+def test_results_of_another_kind_are_refused_by_name(call):
+    with pytest.raises(TypeError, match=r"`results` must be of sweeps, got .*; "):
+        call(make_result((0.1, 1.0), (0, 1)))
+
+
 def test_merge_joins_rates_and_seeds():
     whole = make_result((0.1, 1.0, 10.0), (0, 1, 2))
     assert_same(merge(make_result((10.0,), (0, 1, 2)), make_result((0.1, 1.0), (0, 1, 2))), whole)
@@ -177,11 +199,6 @@ def test_merge_keeps_an_error_until_the_cell_has_finished(flip):
 def test_merge_refuses_what_does_not_belong_together(other, match):
     with pytest.raises(ValueError, match=match):
         merge(make_result(), other)
-
-
-def test_merge_of_a_list_says_how_to_give_its_results():
-    with pytest.raises(TypeError, match=r"one by one, got a list; write `merge\(\*results\)`"):
-        merge([make_result(), make_result()])
 
 
 # Reading

@@ -156,7 +156,7 @@ def _write(
     save_results(folder / "results.npz", results)
     write_csv(folder / "results.csv", results)
     plot_sweep(results, metric, mode=mode, title=name).save(str(folder / "sweep.png"), ppi=200)
-    write_report(results, metric, folder / "report.html", mode=mode, title=f"mu2-sweep: {name}")
+    write_report(folder / "report.html", results, metric, mode=mode, title=f"mu2-sweep: {name}")
     table = text_table(summarize(results, metric, mode))
     files = "report.html (open it in a browser), sweep.png, results.npz, results.csv"
     try:
