@@ -1,6 +1,5 @@
 """Nothing to choose: a learning rate that the run itself finds, inside anytime averaging."""
 
-from mu2_optax._internal.checks import check_steps
 from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.types import Scalar, ScalarOrSchedule, Transform
 from mu2_optax._paper.averaging import AnytimeState, anytime
@@ -44,7 +43,8 @@ def mu2_auto(
     directions have nothing to do with each other: q is 0, and gradients are taken a good way ahead
     of the average. Without noise they turn back, because the rate is as long as the curvature
     allows: q is nearly 1, and gradients are taken at the average, where accelerated methods take
-    them. Scaling the loss changes nothing, and the number of steps need not be known. ``mu2_auto`` is the composition of :func:`anytime`, :func:`distance_rate` and
+    them. Scaling the loss changes nothing, and the number of steps need not be known. ``mu2_auto``
+    is the composition of :func:`anytime`, :func:`query_point`, :func:`distance_rate` and
     :func:`unit_directions`.
 
     Args:
@@ -98,8 +98,6 @@ def mu2_auto(
         raise TypeError(
             f"`mu2_auto` takes no learning rate, got {learning_rate!r}: it finds one. Leave it out."
         )
-    if steps is not None:
-        check_steps("steps", steps)
     rate = distance_rate(
         unit_directions(spectral, together=projection is not None),
         first_step=first_step,

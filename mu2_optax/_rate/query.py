@@ -5,6 +5,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from mu2_optax._internal.checks import check_steps
 from mu2_optax._rate.distance import DistanceRateState
 from mu2_optax._rate.turning import turning_back
 
@@ -22,9 +23,23 @@ def query_point(steps: int | None = None) -> Callable[[DistanceRateState], jax.A
     The limit is a third of γ, so that whatever else the loop does to the params moves the average
     by at most three times as much in a step.
 
+    Here :math:`q_t` says how much successive directions turn back (see :func:`mu2_auto`).
+
     Args:
-      steps: T; over the last fifth of so many steps λ goes to 0, times :math:`5\,(1 - t/T)`.
+      steps: T; over the last fifth of so many steps λ goes to 0, times :math:`5\,(1 - t/T)`. After
+        them it is what it is without.
+
+    Returns:
+      A function of the state of a :func:`distance_rate`, for ``ahead``.
+
+    Examples:
+      >>> import mu2_optax
+      >>> rate = mu2_optax.distance_rate(mu2_optax.unit_directions())
+      >>> gamma = mu2_optax.polynomial_momentum(2.0).gamma
+      >>> tx = mu2_optax.anytime(rate, gamma, ahead=mu2_optax.query_point(steps=1000))
     """
+    if steps is not None:
+        check_steps("steps", steps)
 
     def ahead(state: DistanceRateState) -> jax.Array:
         t = state.t.astype(float)
