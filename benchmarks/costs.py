@@ -61,23 +61,6 @@ def every_step_rows(file: Path, dtype: str = "float32") -> Rows:
     return ["", "gradients", "state", "compilation", *(f"time, {model}" for model in models)], body
 
 
-def pytorch_rows(folder: Path) -> Rows:
-    """How many times as fast as eager PyTorch each way to train is, by the number of cores."""
-    files = sorted(folder.glob("cores_*.csv"))
-    cells: dict[tuple[str, str], dict[str, str]] = {}
-    for file in files:
-        for row in read_rows(file):
-            times = [f"{float(row[f'times_{name}']):.2g}" for name in ("eager", "low", "high")]
-            if row["way"] != "PyTorch, eager":
-                text = f"{times[0]} ({times[1]}–{times[2]})"
-                cells.setdefault((row["model"], row["way"]), {})[file.stem] = text
-    body = [[*names, *(own.get(file.stem, "") for file in files)] for names, own in cells.items()]
-    order = list(dict.fromkeys(line[0] for line in body))
-    body.sort(key=lambda line: order.index(line[0]))
-    cores = [file.stem.removeprefix("cores_") for file in files]
-    return ["", "", *(f"{n} core{'s' * (n != '1')}" for n in cores)], body
-
-
 def draw_step_cost(rows: Sequence[Row], file: Path, dtypes: Sequence[str]) -> None:
     """The time of a step over that of SGD: a row for each optimizer, a mark for each model."""
     names = list(dict.fromkeys(row["optimizer"] for row in rows))

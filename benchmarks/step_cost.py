@@ -1,16 +1,13 @@
 """What a step of each optimizer costs: time, state, memory and compilation, beside a step of SGD.
 
-    python -m benchmarks.step_cost                   # float32, and bfloat16 where it says something
+    taskset -c 0 python -m benchmarks.step_cost      # float32, and bfloat16 where it says something
     python -m benchmarks.step_cost --models "the paper's CNN" --dtypes float32
 
 Jitted steps with donated params and state, batch 64 (32 for the ResNet) of made-up numbers. Each
-optimizer takes turns with SGD, with one gradient and, for the tree, with a copy of its params and
-state; the columns are medians, over the rounds, of the ratio of times in the same round:
+optimizer takes turns with SGD; the columns are:
 
-- ``time`` of a step, divided by that of SGD's step;
-- ``per_gradient``: divided by that of its gradients, of which it has ``gradients`` a step;
-- ``per_copy``: divided by that of copying params and state once, which is what a step reads and
-  writes at least (only for the tree, whose gradient is the params times a number);
+- ``time`` of a step, divided by that of SGD's step in the same round, the median over the rounds;
+- ``gradients`` of a step;
 - ``state``: bytes of the state, divided by those of the params;
 - ``peak``: XLA's peak bytes of the step, divided by the bytes of the params;
 - ``compile``: the time to trace and compile the step, divided by SGD's.
@@ -79,13 +76,11 @@ class Model(NamedTuple):
     Attributes:
       make: Makes a loss, its first params and a batch.
       steps: Steps of a round.
-      copied: Whether a step is compared with a copy of its params and state.
       dtypes: Of the params and the batch. On a CPU, bfloat16 says nothing about convolutions.
     """
 
     make: Callable[[], Problem]
     steps: int
-    copied: bool = False
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
 
 
@@ -130,7 +125,7 @@ MODELS = {
     "MLP 784-512-512-10": Model(of_task(lambda data: dense_task(data, (512, 512), BATCH)), 8),
     "the paper's CNN": Model(of_task(lambda data: cnn_task(data, BATCH)), 3, dtypes=("float32",)),
     "ResNet-18, width 4": Model(resnet, 2, dtypes=("float32",)),
-    "10⁸ params in 200 leaves": Model(tree, 1, copied=True),
+    "10⁸ params in 200 leaves": Model(tree, 1),
 }
 DTYPES = ("float32", "bfloat16")
 
@@ -173,12 +168,6 @@ def compiled(loss: Any, optimizer: Optimizer, params: Any, batch: Any, steps: in
         held[0] = step(*held[0], batch)
         return held[0]
 
-    return Measured(clock(call, steps), compile_seconds, size(held[0][1]), peak)
-
-
-def clock(call: Callable[[], Any], steps: int) -> Callable[[], float]:
-    """A function that times so many calls."""
-
     def seconds() -> float:
         start = time.perf_counter()
         for _ in range(steps):
@@ -186,19 +175,7 @@ def clock(call: Callable[[], Any], steps: int) -> Callable[[], float]:
         jax.block_until_ready(out)
         return time.perf_counter() - start
 
-    return seconds
-
-
-def timed(function: Any, *args: Any, steps: int) -> Callable[[], float]:
-    """A function that times calls of a jitted function."""
-    function = jax.jit(function).lower(*args).compile()
-    return clock(lambda: function(*args), steps)
-
-
-def copying(count: int, steps: int) -> Callable[[], float]:
-    """A function that times copies of so many bytes from one place in memory to another."""
-    source, target = np.ones(count, np.uint8), np.ones(count, np.uint8)
-    return clock(lambda: np.copyto(target, source), steps)
+    return Measured(seconds, compile_seconds, size(held[0][1]), peak)
 
 
 def size(tree: Any) -> int:
@@ -210,25 +187,18 @@ def measure(model: Model, dtype: str, names: list[str], rounds: int) -> Iterator
     loss, params, batch = model.make()
     narrow = lambda a: a.astype(dtype) if jnp.issubdtype(a.dtype, jnp.floating) else a
     params, batch = jax.tree.map(narrow, (params, batch))
-    gradient = timed(jax.grad(loss), params, batch, steps=model.steps)
     sgd = compiled(loss, OPTIMIZERS[SGD], params, batch, model.steps)
     for name in names:
         optimizer = OPTIMIZERS[name]
         own = sgd if name == SGD else compiled(loss, optimizer, params, batch, model.steps)
-        ways = {"gradient": gradient, SGD: sgd.seconds, name: own.seconds}
-        if model.copied:
-            ways["copy"] = copying(size(params) + own.state, model.steps)
-        seconds = in_turn(ways, rounds)
-        ratio = lambda to, seconds=seconds, name=name: seconds[name] / seconds[to]
-        time_ratio = spread(ratio(SGD))
+        seconds = in_turn({SGD: sgd.seconds, name: own.seconds}, rounds)
+        time_ratio = spread(seconds[name] / seconds[SGD])
         yield {
             "optimizer": name,
             "time": f"{time_ratio.median:.2f}",
             "time_low": f"{time_ratio.low:.2f}",
             "time_high": f"{time_ratio.high:.2f}",
             "gradients": f"{optimizer.gradients:g}",
-            "per_gradient": f"{np.median(ratio('gradient')) / optimizer.gradients:.2f}",
-            "per_copy": f"{np.median(ratio('copy')):.2f}" if model.copied else "",
             "state": f"{own.state / size(params):.2f}",
             "peak": f"{own.peak / size(params):.2f}",
             "compile": f"{own.compile_seconds / sgd.compile_seconds:.2f}",

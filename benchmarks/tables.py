@@ -17,10 +17,8 @@ was run for each.
 one of ``TABLES`` of its modules ``rows`` and ``summary``, with the ``side`` and the ``role`` of
 those that have one.
 ``beside_adam`` and ``every_step`` have what ``benchmarks.step_cost`` measured, from its CSV file;
-``vs_pytorch`` what ``benchmarks.vs_pytorch`` did, from the folder of its files;
-``rows`` is a short CSV file as it is, with three digits of each number;
-``forgotten_average`` what ``benchmarks.forgotten_average`` measured, and ``clipping`` what
-``benchmarks.clipping`` did.
+``rows`` is a short CSV file as it is, with three digits of each number; ``clipping`` has what
+``benchmarks.clipping`` measured.
 """
 
 import argparse
@@ -83,17 +81,6 @@ def measures_table(results: Results) -> str:
         )
     head = ["", "best accuracy", "plateau (decades)", "stability ratio", "sensitivity (nats)"]
     return markdown(head, body)
-
-
-def forgotten_table(file: Path) -> str:
-    """What a task is judged by, at the params and at the average, means over the seeds."""
-    rows = read_rows(file)
-    body = []
-    for case in dict.fromkeys((row["task"], row["steps"]) for row in rows):
-        own = [row for row in rows if (row["task"], row["steps"]) == case]
-        means = [np.mean([float(row[at]) for row in own]) for at in ("at_params", "at_average")]
-        body.append([*case, *(f"{mean:.3f}" for mean in means)])
-    return markdown(["", "steps", "at the params", "at the average"], body)
 
 
 def rows_table(file: Path) -> str:
@@ -183,11 +170,9 @@ TABLES: dict[str, Callable[..., str]] = {
     "measures": _of_results(measures_table),
     "rows": rows_table,
     "self_tuning": self_tuning_table,
-    "forgotten_average": forgotten_table,
     "clipping": clipping_table,
     "beside_adam": _of_head_and_body(costs.beside_adam_rows),
     "every_step": _of_head_and_body(costs.every_step_rows),
-    "vs_pytorch": _of_head_and_body(costs.pytorch_rows),
     "aot_streams": _of_head_and_body(aot.streams_rows),
     "aot_compilation": _of_head_and_body(aot.compilation_rows),
     "aot_shapes": _of_head_and_body(aot.shapes_rows),

@@ -37,6 +37,7 @@ from mu2_optax._paper.projections import per_tensor as per_tensor
 from mu2_optax._paper.projections import projected as projected
 from mu2_optax._rate.directions import unit_directions as unit_directions
 from mu2_optax._rate.distance import distance_rate as distance_rate
+from mu2_optax._rate.query import query_point as query_point
 from mu2_optax._reading.error_bar import error_bar as error_bar
 from mu2_optax._reading.find import eval_params as eval_params
 from mu2_optax._reading.find import found_rate as found_rate

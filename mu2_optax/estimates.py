@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._internal.checks import check_callable
+from mu2_optax._internal.means import wide_zeros
 from mu2_optax._internal.tree_checks import (
     check_like,
     check_params,
     check_state,
     check_stored,
 )
-from mu2_optax._internal.trees import cast_like, copied_like, stored_copy, wide_zeros
+from mu2_optax._internal.trees import cast_like, copied_like, stored_copy
 from mu2_optax._internal.types import Batch, Params, ScalarOrSchedule, Tree, Updates
 from mu2_optax._paper.estimate import CorrectedMomentumState, corrected
 from mu2_optax._paper.weights import AdaptiveBeta, StepGradients, as_adaptive, check_beta

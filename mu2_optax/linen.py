@@ -19,7 +19,7 @@ import optax
 from mu2_optax._gradients.part import GradOnPart
 from mu2_optax._internal.batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._internal.checks import check_callable
-from mu2_optax._internal.trees import mean_of_two
+from mu2_optax._internal.means import mean_of_two
 from mu2_optax._internal.types import Batch, Params, Tree, Updates
 from mu2_optax._reading.find import eval_params
 

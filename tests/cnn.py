@@ -14,16 +14,15 @@ CLASSES = 4
 class LinenCNN(linen.Module):
     dropout: float = 0.0
     batch_norm: bool = True
-    dtype: jnp.dtype = jnp.float32
 
     @linen.compact
     def __call__(self, x, train=True):
-        x = linen.Conv(6, (3, 3), name="conv", param_dtype=self.dtype)(x)
+        x = linen.Conv(6, (3, 3), name="conv")(x)
         if self.batch_norm:
             x = linen.BatchNorm(use_running_average=not train, momentum=0.9, name="norm")(x)
         x = linen.relu(x).mean((1, 2))
         x = linen.Dropout(self.dropout, deterministic=not train)(x)
-        return linen.Dense(CLASSES, name="dense", param_dtype=self.dtype)(x)
+        return linen.Dense(CLASSES, name="dense")(x)
 
 
 class NnxCNN(nnx.Module):
@@ -53,14 +52,14 @@ def by_hand(params, x):
     return x @ params["dense"]["kernel"] + params["dense"]["bias"], (mean, var)
 
 
-def linen_variables(batch_norm=True, dtype=jnp.float32):
+def linen_variables(batch_norm=True):
     """New parameters and statistics, the same each time; a test may donate them."""
-    return jax.tree.map(jnp.array, _variables(batch_norm, dtype))
+    return jax.tree.map(jnp.array, _variables(batch_norm))
 
 
 @functools.cache
-def _variables(batch_norm, dtype):
-    model = LinenCNN(batch_norm=batch_norm, dtype=dtype)
+def _variables(batch_norm):
+    model = LinenCNN(batch_norm=batch_norm)
     init = jax.jit(functools.partial(model.init, train=False))
     variables = init(jax.random.key(0), np.zeros((1, 6, 6, 1), np.float32))
     return jax.tree.map(np.asarray, variables)

@@ -215,20 +215,32 @@ def adamw_step(eta, b2, eps, decay):
     return step
 
 
+def exploded(g, s, weight):
+    """p v³: v is the mean of |g|/√((1 − a) s² + a g²) over the share p that has had a gradient."""
+    seen = np.broadcast_to(s > 0, g.shape)
+    if not seen.any():
+        return 0.0
+    ratios = (np.abs(g) / np.sqrt((1 - weight) * s**2 + weight * g**2))[seen]
+    return np.mean(seen) * np.mean(ratios) ** 3
+
+
 def unit_by_coordinate():
     """Directions g/s by coordinate: zeros do not count, and outliers count as 10 s."""
     s = None
 
     def unit(t, g):
         nonlocal s
-        weight = 0.001 / (1 - 0.999**t)
+        weight = 3 / (t + 2)
         s = np.zeros_like(g) if s is None else s
+        unit.exploded = exploded(g, s, weight)
         seen = s > 0
         g = np.where(seen, np.clip(g, -10 * s, 10 * s), g)
         mean = np.sqrt(np.where(seen, s**2 + weight * (g**2 - s**2), g**2))
         s = np.where(g == 0, s, mean)
+        unit.s = s
         return g / np.where(s > 0, s, 1)
 
+    unit.s = np.zeros(())
     return unit
 
 
@@ -240,52 +252,68 @@ def unit_together():
         size = np.sqrt(np.mean(g**2))
         return scaled(t, np.array(size)) * g / size
 
+    unit.exploded = 0
     return unit
 
 
 def unit_spectral():
     """√max(a, b) ‖m‖/s times U f(Σ) Wᵀ, with f = p ∘ p ∘ p of Muon's polynomial p.
 
-    Here U Σ Wᵀ is m, the gradient with a momentum of 0.7, which makes noise walk 1.7/0.3 times as
-    far, in squares; and the mean of f(Σ)², the rank, counts as at least 0.1: ``unit.factor``.
+    Here U Σ Wᵀ is m, the gradient with a momentum of 0.7, which makes noise walk further; and the
+    mean of f(Σ)², the rank, counts as at least 0.1: ``unit.rank`` times.
     """
     scaled = unit_by_coordinate()
     m = 0.0
 
     def unit(t, g):
         nonlocal m
+        unit.exploded = exploded(g, scaled.s / g.size**0.5, 3 / (t + 2))
         m = g + 0.7 * m
         u, sizes, wt = np.linalg.svd(m, full_matrices=False)
         norm = np.sqrt(np.sum(sizes**2))
         sizes = sizes / norm
         for _ in range(3):
             sizes = 3.4445 * sizes - 4.7750 * sizes**3 + 2.0315 * sizes**5
-        unit.factor = max(0.1 / np.mean(sizes**2), 1) * 1.7 / 0.3
+        unit.rank = max(0.1 / np.mean(sizes**2), 1)
         return max(g.shape) ** 0.5 * scaled(t, np.array(norm)) * (u * sizes) @ wt
 
+    unit.of_noise = 0.6
     return unit
 
 
 def mu2_auto(grad, x1, zs, proj, size, factor=1.0, decay=0.0, unit=None):
     """The optimizer with nothing to choose, for params of a given size.
 
-    It keeps x and y, and w follows from them. ``unit`` makes directions; their squares count
-    ``unit.factor`` times. Returns the averages x_{t+1}, the points y_{t+1} where gradients are
-    taken, and the rates η_t.
+    It keeps x and y, and w follows from them. ``unit`` makes directions; φ is their correlation
+    from step to step, less that of noise. Returns the averages x_{t+1}, the points y_{t+1} where
+    gradients are taken, and the rates η_t.
     """
     unit = unit or unit_by_coordinate()
+    of_noise = getattr(unit, "of_noise", 0.0)
     x, y = x1.copy(), x1.copy()
     rho, G = min(factor * 0.1, 0.2), 0.0  # in units of the size
+    lam, last, product, square = 0.3, 0.0, 0.0, 0.0
     xs, ys, etas = [], [], []
     for t in range(1, len(zs) + 1):
-        w = x + (y - x) / 0.3
-        u = unit(t, grad(y, zs[t - 1]))
+        w = x + (y - x) / lam
+        g = grad(y, zs[t - 1])
+        u = unit(t, g)
+        if t > 1:
+            excess = np.mean(u * last) / of_noise - np.mean(u**2) if of_noise else np.mean(u * last)
+            product += 3 / (t + 2) * (excess - product)
+            square += 3 / (t + 2) * (np.mean(u**2) - square)
+        phi = product / square if square else 0.0
+        last, q = u, np.clip(-phi, 0, 1)
+        walk = np.clip(0.6 * (1 + phi), 0.3, 0.7) if of_noise else 0.0
+        energy = np.mean(u**2) * getattr(unit, "rank", 1) * (1 + walk) / (1 - walk)
         rho = max(rho, np.sqrt(np.mean((x - x1) ** 2)) / size)
-        G += rho**2 * np.mean(u**2) * getattr(unit, "factor", 1)
+        G += rho**2 * max(energy, unit.exploded)
         eta = np.sqrt(7) / 3 * size * rho**2 / np.sqrt(G)
-        w = proj(w - eta * (u + decay * w) / (1 + eta * decay))
+        lam_w = decay * (g != 0) / (1 + (q / 0.05) ** 2)
+        w = proj(w - eta * (u + lam_w * w) / (1 + eta * lam_w))
         x = (t * x + 3 * w) / (t + 3)  # the mean of w_1, ..., w_{t+1} with weights s(s+1)/2
-        y = x + 0.3 * (w - x)
+        lam = max(0.3 * (1 + t / 50) ** (-1.5 * q), 1 / (t + 3))
+        y = x + lam * (w - x)
         xs.append(x)
         ys.append(y)
         etas.append(eta)

@@ -213,16 +213,3 @@ def test_submission_trains_on_eight_devices_as_on_one():
         ends.append(end)
     # Sums over devices are in another order; u = g/s blows up what is near zero.
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), *ends)
-
-
-@pytest.mark.slow
-def test_stand_in_command_trains_on_real_formats(tmp_path, monkeypatch, capsys):
-    from tiny_data import mnist_files, write
-
-    write(tmp_path / "mnist", mnist_files())
-    options = ["stand_in", "--data", "mnist", "--data-dir", str(tmp_path), "--passes", "2"]
-    monkeypatch.setattr("sys.argv", options)
-    stand_in.main()
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("mnist, batches of 64")
-    assert [line.split(":")[0] for line in lines[1:]] == ["step 1", "step 2"]

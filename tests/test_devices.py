@@ -12,7 +12,6 @@ import pytest
 from cnn import LinenCNN, assert_close, batches, cross_entropy, linen_variables, nnx_model
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from linen_steps import train_step
 from processes import TESTS, free_port, outputs, run
 from train_as_one_of_two import (
     EXAMPLES,
@@ -48,21 +47,6 @@ def test_devices_eight_fully_sharded_equal_one(name):
     eight, _, _ = distributed.train(STEPS, OPTIMIZERS[name])
     assert eight["inner"].sharding.num_devices == 8
     assert_close(eight, one, 1e-5)
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_devices_state_is_sharded_like_its_params(name):
-    tx = OPTIMIZERS[name]
-    params, state, _ = distributed.train(3, tx)
-    start = tx.init(params)
-    by_shape = {leaf.shape: leaf.sharding for leaf in jax.tree.leaves(params)}
-    for some in (start, state):
-        arrays = [leaf for leaf in jax.tree.leaves(some) if leaf.ndim]
-        assert arrays
-        for leaf in arrays:
-            assert leaf.sharding.is_equivalent_to(by_shape[leaf.shape], leaf.ndim)
-        whole = sum(leaf.nbytes for leaf in arrays)
-        assert bytes_on_each_device(arrays) == {whole // 8}
 
 
 def test_devices_jitted_init_shards_zeros_where_told_to():
@@ -108,25 +92,6 @@ def expected_estimates(steps=5):
 
 def test_devices_both_evaluations_see_one_global_batch():
     np.testing.assert_allclose(estimates_of_the_batch_mean(), expected_estimates(), atol=1e-6)
-
-
-def test_devices_data_parallel_linen_equals_one():
-    tx = mu2_optax.mu2_sgd(0.5)
-    one = mu2_optax.linen.TrainState.create(
-        apply_fn=LinenCNN(dropout=0.5).apply, tx=tx, **linen_variables()
-    )
-    eight = put(one, PartitionSpec())
-
-    @jax.jit
-    def step(state, batch):
-        return train_step(state, batch, jax.random.fold_in(jax.random.key(0), state.step))[0]
-
-    for batch in batches(STEPS):
-        one = step(one, batch)
-        eight = jax.block_until_ready(step(eight, put(batch, PartitionSpec("all"))))
-    assert eight.params["dense"]["kernel"].sharding.is_fully_replicated
-    assert_close(eight.params, one.params, 1e-5)
-    assert_close(eight.batch_stats, one.batch_stats, 1e-5)
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def test_the_rank_of_a_step_is_told(samples, rank):
     grads = (RNG.normal(size=(8, samples)) @ RNG.normal(size=(samples, 16))).astype(np.float32)
     _, state = tx.update(grads, tx.init(grads))
     # The iteration leaves singular values between 0.7 and 1.2.
-    told = state.spread * 0.3 / 1.7  # without what momentum adds
+    told = state.spread * 0.4 / 1.6  # without what the correlation of noise adds
     assert 0.7**2 * rank < told < 1.2**2 * rank
 
 
@@ -66,8 +66,8 @@ def test_a_step_of_a_low_rank_counts_as_if_it_had_more_of_it():
     full, low = rate(256), rate(1)
     first_rate = 0.1 * np.sqrt(7) / 3
     # The iteration leaves singular values between 0.7 and 1.2: their mean square is 0.8, not 1.
-    np.testing.assert_allclose(full, first_rate / np.sqrt(5.67), rtol=0.2)
-    np.testing.assert_allclose(low, first_rate / np.sqrt(5.67 * 0.1), rtol=0.05)
+    np.testing.assert_allclose(full, first_rate / np.sqrt(4), rtol=0.2)
+    np.testing.assert_allclose(low, first_rate / np.sqrt(4 * 0.1), rtol=0.05)
 
 
 def test_a_gradient_of_zero_does_not_count():
@@ -86,7 +86,7 @@ def test_an_outlier_counts_as_ten_times_the_usual():
     for _ in range(100):
         _, state = tx.update(one, state)
     u, after = tx.update(1e6 * one, state)
-    weight = 0.001 / (1 - 0.999**101)
+    weight = 3 / 103
     np.testing.assert_allclose(1 / after.inverse, np.sqrt(1 + 99 * weight), rtol=1e-5)
     np.testing.assert_allclose(u, 10 / np.sqrt(1 + 99 * weight), rtol=1e-5)
 

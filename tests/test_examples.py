@@ -1,14 +1,12 @@
 """Each example runs a few steps, says how to use it, and refuses bad options."""
 
 import importlib
-import pathlib
 import re
 import sys
 
 import pytest
 from tiny_data import cifar_files, write
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPTS = (
     "nothing_to_choose",
     "finetuning",

@@ -1,13 +1,12 @@
 """Freezing a part of the params: the rest is optimized as if it were all there is."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 import reference
-from flax import linen, nnx
+from flax import nnx
 from problems import grad_fn, join, numpy_grad, run, samples, split, x64
 
 import mu2_optax
@@ -125,34 +124,6 @@ def assert_close(tree, other):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), tree, other)
 
 
-class Linen(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        return linen.Dense(1, name="head")(jnp.tanh(linen.Dense(4, name="body")(x)))
-
-
-def test_hold_fixed_in_linen_trains_the_rest_alone():
-    model = Linen()
-    params = model.init(jax.random.key(0), BATCHES[0])["params"]
-    loss = lambda params, x: jnp.mean((model.apply({"params": params}, x) - 1) ** 2)
-    state = mu2_optax.linen.TrainState.create(
-        apply_fn=model.apply,
-        params=params,
-        tx=hold_fixed(mu2_sgd(0.3), {"body": True, "head": False}),
-    )
-
-    @jax.jit
-    def step(state, batch):
-        _, grads, again = mu2_optax.value_and_grad(loss)(state.params, batch)
-        return state.apply_gradients(grads=grads, **again)
-
-    for batch in BATCHES:
-        state = step(state, batch)
-    assert_close(state.params["body"], params["body"])
-    only_head = lambda head, x: loss({**params, "head": head}, x)
-    assert_close(state.params["head"], by_hand(only_head, params["head"], BATCHES))
-
-
 class Nnx(nnx.Module):
     def __init__(self, rngs):
         self.body = nnx.Linear(3, 4, rngs=rngs)
@@ -195,30 +166,6 @@ def test_hold_fixed_in_nnx_does_what_wrt_does():
         assert_close(params["head"], by_hand(only_head, start["head"], BATCHES))
 
 
-class Eqx(eqx.Module):
-    body: eqx.nn.Linear
-    head: eqx.nn.Linear
-
-    def __call__(self, x):
-        return self.head(jnp.tanh(self.body(x)))
-
-
-def test_hold_fixed_in_equinox_does_what_partition_does():
-    first, second = jax.random.split(jax.random.key(0))
-    model = Eqx(eqx.nn.Linear(3, 4, key=first), eqx.nn.Linear(4, 1, key=second))
-    params, static = eqx.partition(model, eqx.is_inexact_array)
-    loss = lambda model, x: jnp.mean((jax.vmap(model)(x) - 1) ** 2)
-    whole = jax.grad(lambda params, x: loss(eqx.combine(params, static), x))
-    points, _ = run(hold_fixed(mu2_sgd(0.3), body_frozen), params, jnp.array(BATCHES), whole)
-    last = jax.tree.map(lambda a: a[-1], points)
-    spec = jax.tree.map(eqx.is_inexact_array, model)
-    spec = eqx.tree_at(lambda spec: spec.body, spec, jax.tree.map(lambda _: False, model.body))
-    trained, rest = eqx.partition(model, spec)
-    only_head = lambda trained, x: loss(eqx.combine(trained, rest), x)
-    assert_close(last.body, params.body)
-    assert_close(last.head, by_hand(only_head, trained, BATCHES).head)
-
-
 # Optax's own wrappers, where they do hold a part
 
 
@@ -229,20 +176,6 @@ def without_rest(params, z):
 def trained_by_hand(zs):
     points, _ = run(mu2_sgd(0.3), split(jnp.array(X1, jnp.float32)), zs, without_rest)
     return join(points)
-
-
-def test_masked_around_prev_grads_trains_a_part():
-    mask = {"matrix": True, "rest": [False]}
-    masked = optax.masked(mu2_sgd(0.3), mask, mask_compatible_extra_args=True)
-    zs = jnp.array(ZS[:20], jnp.float32)
-    params = previous = split(jnp.array(X1, jnp.float32))
-    state = masked.init(params)
-    for z in zs:
-        grads, prev_grads = without_rest(params, z), without_rest(previous, z)
-        previous = params
-        updates, state = masked.update(grads, state, params, prev_grads=prev_grads)
-        params = optax.apply_updates(params, updates)
-    np.testing.assert_allclose(join(params), trained_by_hand(zs)[-1], rtol=0, atol=1e-6)
 
 
 def test_partition_after_the_correction_holds_a_layer():

@@ -1,7 +1,5 @@
 """A step inside other transforms of JAX: differentiated, nested, held back, cut in two."""
 
-import pickle
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -58,21 +56,6 @@ def test_jax_cond_leaves_no_trace_of_the_other_branch(name):
     carry = (params, tx.init(params))
     found, _ = jax.jit(lambda: jax.lax.fori_loop(0, len(ZS), perhaps, carry))()
     np.testing.assert_allclose(join(found), join(train(tx, x, batches[::2])), rtol=1e-5)
-
-
-def test_pickled_run_goes_on_exactly():
-    tx = m.accumulate_gradients(m.mu2_sgd(0.3, MEASURED), every=4)
-    move = jax.jit(lambda params, state, batch: step(tx, params, state, batch))
-    start = split(jnp.asarray(X1, jnp.float32))
-    ends = []
-    for cut in (None, 6):  # in the middle of the second step
-        params, state = start, tx.init(start)
-        for i, batch in enumerate(jnp.asarray(ZS, jnp.float32)):
-            if i == cut:
-                params, state = pickle.loads(pickle.dumps((params, state)))
-            params, state = move(params, state, batch)
-        ends.append((params, state))
-    jax.tree.map(np.testing.assert_array_equal, *ends)
 
 
 def test_jax_vmap_of_momenta_equals_separate_runs():

@@ -34,8 +34,8 @@ PUBLIC = {
         DoubleMomentum accumulate_gradients anytime anytime_sgd checked corrected_momentum
         distance_rate error_bar eval_params fixed_momentum found_rate frank_wolfe hold_fixed
         linear_momentum measured_beta mu2 mu2_adam mu2_auto mu2_extra_sgd mu2_frank_wolfe mu2_sgd
-        onto_l2_ball per_tensor polynomial_momentum projected reject_nonfinite
-        show_average storm unit_directions value_and_grad with_error_bar
+        onto_l2_ball per_tensor polynomial_momentum projected query_point
+        reject_nonfinite show_average storm unit_directions value_and_grad with_error_bar
     """,
     "mu2_optax.lmo": "l1_ball l2_ball linf_ball simplex spectral_ball",
     "mu2_optax.theory": """

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import grad_fn, join, run, samples, split
+from problems import grad_fn, jitted_step, join, run, samples, split
 
 import mu2_optax as m
 from mu2_optax import lmo
@@ -44,13 +44,7 @@ PARAMS = split(jnp.array(X1, jnp.float32))
 
 def steps(tx, params, state, zs, change=lambda params: params):
     """The params and state after some steps, after each of which ``change`` acts on the params."""
-
-    @jax.jit
-    def step(params, state, z):
-        grads = grad_fn(params, z)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=z)
-        return optax.apply_updates(params, updates), state
-
+    step = jitted_step(tx)
     for z in jnp.array(zs, jnp.float32):
         params, state = step(params, state, z)
         params = change(params)

@@ -63,11 +63,6 @@ def test_a_fractional_power_matches_the_gamma_function():
     assert abs(ratio - 1) < 1e-6  # 1 + p(p - 1)/(2t) + ...
 
 
-def test_count_zero_is_the_papers_first_step():
-    assert float(mu2_optax.linear_momentum(offset=1).beta(0)) == 0.5  # β_1 = 1/(1 + 1)
-    assert float(mu2_optax.linear_momentum().gamma(1)) == pytest.approx(2 / 3)  # γ_2 = 2/(1 + 2)
-
-
 def test_integer_counts_do_not_wrap_around_in_a_schedule():
     """β = 1/t² of an integer t is negative at t = 46,341."""
     tx = mu2_optax.corrected_momentum(lambda count: 1 / (count + 1) ** 2)
@@ -122,22 +117,6 @@ def test_a_narrow_average_follows_the_float32_one(optimizer, narrow):
     moved = jnp.abs(wide[-1] - wide[1000])
     assert bool(jnp.all(moved > 2**-4)), moved
     assert bool(jnp.all(found[-1] != found[1000]))
-
-
-def test_params_moved_by_someone_else_win_over_the_stored_average():
-    """Weight decay after the optimizer acts on bfloat16 params as on float32 ones."""
-
-    def final(dtype):
-        tx = optax.chain(mu2_optax.mu2_sgd(0.0), optax.add_decayed_weights(-0.5))
-        params = jnp.array([1.0, -3.0], dtype)
-        state = tx.init(params)
-        for _ in range(3):
-            updates, state = tx.update(0 * params, state, params, prev_grads=0 * params)
-            params = optax.apply_updates(params, updates)
-        return params.astype(jnp.float32)
-
-    # One place of bfloat16.
-    np.testing.assert_allclose(final("bfloat16"), final("float32"), rtol=2**-7)
 
 
 def test_a_narrow_state_is_shaped_by_eval_shape_and_not_by_map_params():

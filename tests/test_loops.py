@@ -1,7 +1,6 @@
 """The loops that people have, with ``mu2_auto`` in the place of Adam and nothing else changed."""
 
 import functools
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,16 +15,14 @@ from auto_problem import (
     START,
     STEPS,
     TARGETS,
-    apart,
     apply,
     assert_same,
     average,
     batches,
-    iterate,
     loss_fn,
     plain,
 )
-from flax import linen, nnx
+from flax import nnx
 from flax.training.train_state import TrainState
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -337,107 +334,7 @@ def test_a_gradient_function_that_is_passed_is_not_called():
 # PPO as PureJaxRL writes it, on a bandit whose best arm the observation tells
 
 
-class ActorCritic(linen.Module):
-    @linen.compact
-    def __call__(self, x):
-        x = linen.tanh(linen.Dense(16)(x))
-        return linen.Dense(4)(x), linen.Dense(1)(x)[..., 0]
-
-
-class Transition(NamedTuple):
-    action: jax.Array
-    value: jax.Array
-    reward: jax.Array
-    log_prob: jax.Array
-    obs: jax.Array
-
-
-def make_ppo(tx, updates=60, envs=64, minibatches=4, epochs=4):
-    network = ActorCritic()
-
-    def run(rng):
-        rng, init_rng = jax.random.split(rng)
-        params = network.init(init_rng, jnp.zeros(4))
-        train_state = TrainState.create(apply_fn=network.apply, params=params, tx=tx)
-
-        def collect(train_state, rng):
-            obs_rng, action_rng = jax.random.split(rng)
-            obs = jax.random.normal(obs_rng, (envs, 4))
-            logits, value = network.apply(train_state.params, obs)
-            action = jax.random.categorical(action_rng, logits)
-            log_prob = jnp.take_along_axis(jax.nn.log_softmax(logits), action[:, None], 1)[:, 0]
-            reward = (action == obs.argmax(1)).astype(float)
-            return Transition(action, value, reward, log_prob, obs)
-
-        def ppo_loss(params, batch, advantages):
-            logits, value = network.apply(params, batch.obs)
-            every = jax.nn.log_softmax(logits)
-            log_prob = jnp.take_along_axis(every, batch.action[:, None], 1)[:, 0]
-            ratio = jnp.exp(log_prob - batch.log_prob)
-            gae = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-            actor = -jnp.minimum(ratio * gae, jnp.clip(ratio, 0.8, 1.2) * gae).mean()
-            critic = 0.5 * jnp.square(value - batch.reward).mean()
-            entropy = -(jnp.exp(every) * every).sum(-1).mean()
-            return actor + 0.5 * critic - 0.01 * entropy
-
-        def update_minibatch(train_state, minibatch):
-            grads = jax.grad(ppo_loss)(train_state.params, *minibatch)
-            return train_state.apply_gradients(grads=grads), None
-
-        def update_step(carry, _):
-            train_state, rng = carry
-            rng, collect_rng, shuffle_rng = jax.random.split(rng, 3)
-            batch = collect(train_state, collect_rng)
-            everything = (batch, batch.reward - batch.value)
-
-            def update_epoch(train_state, rng):
-                order = jax.random.permutation(rng, envs)
-                shuffled = jax.tree.map(
-                    lambda a: a[order].reshape(minibatches, -1, *a.shape[1:]), everything
-                )
-                return jax.lax.scan(update_minibatch, train_state, shuffled)
-
-            keys = jax.random.split(shuffle_rng, epochs)
-            train_state, _ = jax.lax.scan(update_epoch, train_state, keys)
-            return (train_state, rng), batch.reward.mean()
-
-        (train_state, _), rewards = jax.lax.scan(update_step, (train_state, rng), None, updates)
-        average = mu2_optax.linen.eval_state(train_state)
-        logits, _ = network.apply(average.params, jax.random.normal(rng, (1000, 4)))
-        return train_state, rewards, logits
-
-    return run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("clip", [None, 0.5])
-def test_ppo_of_purejaxrl_inside_scan_and_vmap_learns(clip):
-    tx = mu2_auto()
-    if clip is not None:
-        tx = optax.chain(optax.clip_by_global_norm(clip), tx)
-    keys = jax.random.split(jax.random.key(0), 4)
-    state, rewards, logits = jax.jit(jax.vmap(make_ppo(tx)))(keys)
-    assert float(rewards[:, 0].mean()) < 0.4  # one arm of four
-    assert float(rewards[:, -10:].mean(1).min()) > 0.7  # every seed
-    assert found_rate(state).shape == (4,)
-    assert bool(jnp.isfinite(logits).all())
-
-
 # What is found where
-
-
-def test_the_average_is_the_weighted_mean_of_the_iterates():
-    iterates = [START]
-    params, state = plain(every=lambda *now: iterates.append(iterate(*now)))
-    t = np.arange(1, len(iterates) + 1)
-    weights = t * (t + 1)
-    mean = jax.tree.map(lambda *w: np.average(np.stack(w), axis=0, weights=weights), *iterates)
-    assert_same(eval_params(state, params), mean, atol=1e-5)
-    assert apart(params, mean) > 1e-3
-
-
-def test_before_the_first_step_the_average_is_the_params():
-    assert_same(eval_params(mu2_auto().init(START), START), START, atol=1e-6)
 
 
 def test_no_average_or_several_are_named_in_the_error():

@@ -5,60 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cnn import CLASSES, LinenCNN, batches, linen_variables, nnx_model
-from flax import nnx
-from linen_steps import train_step
-from nnx_steps import train_step as nnx_train_step
 from problems import compiled, grad_fn, join, run, samples, split, x64
 
 import mu2_optax
 import mu2_optax.linen
 from mu2_optax import corrected_momentum, mu2_sgd
 from mu2_optax._internal import trees
-
-STEPS, SEEDS = 80, 3
-STEP = jax.jit(train_step)
-
-
-def last_losses(dtype, tx):
-    """The mean loss of the last quarter of a run, for each seed."""
-    variables = linen_variables(dtype=dtype)
-    start = mu2_optax.linen.TrainState.create(
-        apply_fn=LinenCNN(dtype=dtype).apply, tx=tx, **variables
-    )
-    found = []
-    for seed in range(SEEDS):
-        state, losses = start, []
-        for batch in batches(STEPS, size=32, seed=seed):
-            state, loss = STEP(state, batch)
-            losses.append(float(loss))
-        found.append(np.mean(losses[-STEPS // 4 :]))
-    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {
-        leaf.dtype for leaf in jax.tree.leaves(variables["params"])
-    }
-    return np.array(found)
-
-
-@pytest.mark.slow
-def test_mixed_precision_bfloat16_trains_as_well_as_float32():
-    tx = mu2_optax.mu2_sgd(0.5, mu2_optax.linear_momentum())
-    full, half = (last_losses(dtype, tx) for dtype in (jnp.float32, jnp.bfloat16))
-    assert full.mean() < 0.8 * np.log(CLASSES)
-    assert half.mean() < full.mean() + full.std(ddof=1)  # within the spread over seeds
-
-
-def test_mixed_precision_in_nnx_keeps_dtypes():
-    model = nnx_model()
-    narrow = jax.tree.map(lambda p: p.astype(jnp.bfloat16), nnx.state(model, nnx.Param))
-    nnx.update(model, narrow)
-    optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
-    for batch in batches(3):
-        loss = nnx_train_step(model, optimizer, batch)
-    assert np.isfinite(loss)
-    params = jax.tree.leaves(nnx.as_pure(nnx.state(model, nnx.Param)))
-    state = jax.tree.leaves(nnx.as_pure(optimizer.opt_state))
-    assert {leaf.dtype for leaf in params} == {jnp.dtype(jnp.bfloat16)}
-    assert {leaf.dtype for leaf in state if leaf.ndim} == {jnp.dtype(jnp.float32)}
 
 
 @pytest.mark.parametrize(

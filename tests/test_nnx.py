@@ -22,6 +22,7 @@ from cnn import (
 )
 from flax import nnx
 from nnx_steps import auto_step, loss_fn, train_step
+from problems import jitted_step
 
 import mu2_optax
 import mu2_optax.linen as mu2_linen
@@ -34,29 +35,6 @@ EXTRA = mu2_optax.mu2_extra_sgd(0.1)  # which evaluates most often in a step
 
 def params_of(model):
     return nnx.to_pure_dict(nnx.state(model, nnx.Param))
-
-
-def test_nnx_train_step_of_flax_mnist_changes_in_two_lines():
-    """BatchNorm, Dropout with generators from the call, nnx.Optimizer and metrics, as in Flax."""
-    model = nnx_model(dropout=0.2)
-    optimizer = nnx.Optimizer(model, mu2_optax.mu2_sgd(0.5), wrt=nnx.Param)
-    metrics = nnx.MultiMetric(accuracy=nnx.metrics.Accuracy(), loss=nnx.metrics.Average("loss"))
-    rngs = nnx.Rngs(dropout=1)
-
-    @nnx.jit
-    def train_step(model, optimizer, metrics, rngs, batch):
-        grad_fn = mu2_nnx.value_and_grad(loss_fn, has_aux=True)
-        (loss, logits), grads, again = grad_fn(model, batch, rngs)
-        metrics.update(loss=loss, logits=logits, labels=batch["label"])
-        optimizer.update(model, grads, **again)
-
-    history = []
-    for batch in batches(60):
-        train_step(model, optimizer, metrics, rngs, batch)
-        history.append(float(metrics.compute()["loss"]))
-        metrics.reset()
-    assert np.mean(history[-10:]) < 0.7 * np.mean(history[:10])
-    assert int(rngs.dropout.count[...]) == 60
 
 
 @pytest.mark.parametrize("where", ["argument", "keyword", "model"])
@@ -130,14 +108,7 @@ def test_nnx_follows_linen_and_functions_written_by_hand():
     state = mu2_linen.TrainState.create(apply_fn=LinenCNN().apply, tx=tx, **variables)
     hand, hand_state = variables["params"], tx.init(variables["params"])
     linen_step = jax.jit(linen_steps.train_step)
-
-    @jax.jit
-    def hand_step(params, state, batch):
-        grad_fn = jax.grad(lambda p, b: cross_entropy(by_hand(p, b["image"])[0], b))
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
-        return optax.apply_updates(params, updates), state
-
+    hand_step = jitted_step(tx, jax.grad(lambda p, b: cross_entropy(by_hand(p, b["image"])[0], b)))
     for batch in batches(20):
         train_step(model, optimizer, batch)
         state, _ = linen_step(state, batch)
@@ -230,16 +201,8 @@ def test_nnx_filter_moves_a_subset_alone(filtered_gradients):
         _, grads, again = evaluate(model, batch)
         optimizer.update(model, grads, **again)
 
-    @jax.jit
-    def hand_step(params, state, batch):
-        def grad_fn(params, batch):
-            loss = lambda p: cross_entropy(by_hand({**start, "dense": p}, batch["image"])[0], batch)
-            return jax.grad(loss)(params)
-
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
-        return optax.apply_updates(params, updates), state
-
+    of_dense = lambda p, b: cross_entropy(by_hand({**start, "dense": p}, b["image"])[0], b)
+    hand_step = jitted_step(tx, jax.grad(of_dense))
     for batch in batches(5):
         step(model, optimizer, batch)
         hand, hand_state = hand_step(hand, hand_state, batch)
@@ -373,38 +336,6 @@ def test_nnx_recalibrate_refuses_what_it_cannot_do():
         mu2_nnx.recalibrate(evaluating, nnx_model(), batches(1))
     with pytest.raises(ValueError, match="got a model without"):
         mu2_nnx.recalibrate(forward, NnxCNN(nnx.Rngs(0), batch_norm=False), batches(1))
-
-
-def stepped(tx, steps, **options):
-    """The model, the last d and the losses after some steps with BatchNorm and Dropout."""
-    model = nnx_model(dropout=0.3)
-    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
-    rngs = nnx.Rngs(dropout=1)
-
-    @nnx.jit
-    def step(model, optimizer, batch, rngs):
-        evaluate = mu2_nnx.value_and_grad(loss_fn, has_aux=True, **options)
-        (loss, logits), grads, again = evaluate(model, batch, rngs)
-        optimizer.update(model, grads, **again)
-        return loss, logits.shape
-
-    for batch in batches(steps):
-        loss, shape = step(model, optimizer, batch, rngs)
-    state = jax.tree.map(jnp.asarray, nnx.to_pure_dict(nnx.state(optimizer)))
-    return nnx.to_pure_dict(nnx.state(model)), state, (loss, shape)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tx", "part"),
-    [(mu2_optax.mu2_sgd(0.5), 1), (EXTRA, lambda batch, rngs: (dict(batch), rngs))],
-)
-def test_nnx_part_of_everything_is_the_whole_step(tx, part):
-    plain = stepped(tx, 3)
-    # Float32: g - (g - g̃) in the place of g̃.
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, atol=1e-5), stepped(tx, 3, part=part), plain
-    )
 
 
 def test_nnx_part_is_evaluated_with_its_own_forward():
@@ -566,10 +497,3 @@ def test_nnx_eval_model_works_under_jit_and_for_a_part():
         average.dense.kernel[...], expected["dense"]["kernel"][...], atol=1e-6
     )
     assert not np.allclose(average.dense.kernel[...], model.dense.kernel[...], atol=1e-5)
-
-
-def test_nnx_eval_model_refuses_a_state_without_an_average():
-    model = nnx_model()
-    optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
-    with pytest.raises(ValueError, match="exactly one average of the params, got 0"):
-        mu2_nnx.eval_model(model, optimizer)

@@ -20,14 +20,6 @@ def test_project_version_is_the_same_everywhere():
     assert f"\n## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_project_citation_is_the_paper_of_the_readme():
-    citation = (ROOT / "CITATION.cff").read_text()
-    title = re.search(r"\[\*(.*)\*\]", (ROOT / "README.md").read_text().replace("\n", " "))[1]
-    assert title in citation
-    for line in ("cff-version: 1.2.0", "license: Apache-2.0", "type: conference-paper"):
-        assert line in citation
-
-
 PARTS = {path.name for path in (ROOT / ".ci").iterdir()} - {"run", "environment", "once_more"}
 
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from problems import jitted_step
 
 import mu2_optax
 from mu2_optax import stopping
@@ -22,12 +23,7 @@ GRAD = jax.grad(loss)
 
 
 def make_step(tx):
-    def step(params, state, batch):
-        grads = GRAD(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=GRAD, batch=batch)
-        return optax.apply_updates(params, updates), state
-
-    return step
+    return jitted_step(tx, GRAD)
 
 
 def normals(key, dim=4):
@@ -44,9 +40,8 @@ def test_run_until_equals_a_python_loop():
     result = run_until(step, params, tx.init(params), draw, tolerance=0.3, max_steps=5000)
     assert StopReason(int(result.reason)) is StopReason.TOLERANCE
     x, state, stop = params, tx.init(params), NormBelow(0.3)
-    jitted = jax.jit(step)
     for count in range(5000):
-        x, state = jitted(x, state, draw(count))
+        x, state = step(x, state, draw(count))
         if stop(state):
             break
     assert stop.reason is StopReason.TOLERANCE
@@ -260,15 +255,15 @@ def test_run_until_does_not_stop_before_there_is_an_estimate(how):
     else:
         tx = mu2_optax.reject_nonfinite(mu2_optax.mu2_sgd(0.1), max_consecutive=100)
     batch = jnp.full(2, jnp.nan if how == "reject_nonfinite" else 0.0)
-
-    def step(params, state, batch):
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
-        return optax.apply_updates(params, updates), state
-
     params = jnp.ones(2)
     result = stopping.run_until(
-        step, params, tx.init(params), lambda count: batch, tolerance=0.1, max_steps=15, patience=2
+        jitted_step(tx, grad_fn),
+        params,
+        tx.init(params),
+        lambda count: batch,
+        tolerance=0.1,
+        max_steps=15,
+        patience=2,
     )
     assert int(result.reason) == stopping.StopReason.MAX_STEPS
     assert not stopping.NormBelow(0.1, patience=1)(tx.init(params))

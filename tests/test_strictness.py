@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 from flax.training import train_state
+from problems import jitted_step
 
 import mu2_optax as m
 from mu2_optax import lmo, value_and_grad
@@ -33,13 +34,7 @@ def two_steps(tx, dtype, grad_fn=grad_fn, batch=None):
     params = jnp.array([1.0, 2.0, -0.5], dtype)
     state = tx.init(params)
     batch = jnp.full(3, 0.25) if batch is None else batch
-
-    @jax.jit
-    def step(params, state, batch):
-        grads = grad_fn(params, batch)
-        updates, state = tx.update(grads, state, params, grad_fn=grad_fn, batch=batch)
-        return optax.apply_updates(params, updates), state
-
+    step = jitted_step(tx, grad_fn)
     for _ in range(2):
         params, state = step(params, state, batch)
     return params

@@ -115,11 +115,7 @@ def test_batch_size_is_exact_for_any_integer(dtype):
         assert array.tolist() == [exact]
         traced = jax.jit(lambda t, steps: theory.batch_size(t=t, steps=steps))
         assert int(traced(dtype(t), dtype(steps))) == exact
-
-
-@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int16])
-def test_batch_size_of_a_narrow_integer_does_not_overflow(dtype):
-    assert int(theory.batch_size(t=dtype(3), steps=1000)) == 334
+    assert int(theory.batch_size(t=dtype(3), steps=1000)) == 334  # more than a narrow one holds
     assert int(jax.jit(lambda t: theory.batch_size(t=t, steps=1000))(dtype(3))) == 334
 
 
@@ -233,14 +229,6 @@ def test_stable_rates_depend_on_noise_over_diameter_alone(method, diameter):
         assert 0 < found.low <= found.best <= found.high
 
 
-def test_excess_loss_bound_of_a_large_set_is_finite():
-    for method in ("mu2_sgd", "mu2_extra_sgd", "uniform"):
-        bound = theory.excess_loss_bound(
-            learning_rate=1e-3, steps=10**5, diameter=1e18, variance=1.0, method=method
-        )
-        assert np.isfinite(bound), method
-
-
 def exact_excess_loss(learning_rate, steps, diameter, variance, method):
     """The last lines of the proofs, in 50 digits."""
     eta, T, D, variance = map(decimal.Decimal, (learning_rate, steps, diameter, variance))
@@ -293,20 +281,6 @@ def test_theory_bounds_are_exact_where_squares_leave_float32(scale):
     }
     for exact, value in found.items():
         assert float(value) == pytest.approx(float(exact), rel=1e-6, abs=0)
-
-
-def test_stable_rates_ratio_grows_as_the_paper_says():
-    def ratio(method, steps):
-        return float(
-            theory.stable_rates(
-                smoothness=1.0, steps=steps, diameter=1.0, variance=1e4, method=method
-            ).ratio
-        )
-
-    assert ratio("mu2_sgd", 10**6) / ratio("mu2_sgd", 10**4) == pytest.approx(10, rel=0.1)
-    growth = ratio("mu2_extra_sgd", 10**6) / ratio("mu2_extra_sgd", 10**4)
-    assert growth == pytest.approx(1000, rel=0.1)
-    assert ratio("sgd", 10**6) / ratio("sgd", 10**4) == pytest.approx(1, rel=0.1)
 
 
 def test_measure_smoothness_is_the_largest_eigenvalue():
@@ -370,30 +344,6 @@ def test_measure_gradient_variance_of_complex_params_is_real():
     found = theory.measure_gradient_variance(jax.grad(loss), params, jnp.asarray(z))
     assert jnp.isrealobj(found)
     assert float(found) == pytest.approx(np.var(z, ddof=1) + np.var(z.real, ddof=1), rel=1e-5)
-
-
-def test_max_learning_rate_of_measured_smoothness_converges():
-    # from the data alone to a rate: projected mu2_extra_sgd then converges on least squares
-    L = theory.measure_sample_smoothness(square_grad, PARAMS, SQUARES, KEY)
-    rate = theory.max_learning_rate(smoothness=L, steps=400, method="mu2_extra_sgd")
-    tx = mu2_optax.mu2_extra_sgd(rate, projection=mu2_optax.onto_l2_ball(5.0))
-    best = np.linalg.lstsq(np.concatenate([np.ones((40, 1)), A], 1), B, rcond=None)[0]
-    draw = lambda key: jax.tree.map(lambda a: a[jax.random.randint(key, (), 0, 40)], SQUARES)
-    one = lambda t, T: jnp.ones_like(t)
-
-    def excess(key):
-        run = theory.run_dynamic(tx, square_grad, draw, PARAMS, key, steps=400, size=one)
-        return distance(run.params)
-
-    hessian = tree_hessians().mean(0)
-
-    def distance(params):
-        away = jnp.concatenate([params["c"][None], params["w"]]) - best
-        return 0.5 * away @ hessian @ away
-
-    found = jax.jit(jax.vmap(excess))(jax.random.split(KEY, 16))
-    # single samples of this problem are noisy (sigma^2 is about ten times the first excess loss)
-    assert float(found.mean()) < float(distance(PARAMS)) / 4
 
 
 def test_dynamic_batches_are_means_over_the_same_samples():

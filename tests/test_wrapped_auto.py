@@ -91,21 +91,6 @@ def test_inside_of_flatten_the_average_cannot_be_found():
         eval_params(state, found)
 
 
-def test_noise_before_it_is_noise_on_the_gradient():
-    noise = optax.add_noise(0.01, 0.55, key=0)
-
-    @jax.jit
-    def by_hand(params, state, noise_state, batch):
-        grads, noise_state = noise.update(gradient(params, batch), noise_state)
-        updates, state = mu2_auto().update(grads, state, params)
-        return optax.apply_updates(params, updates), state, noise_state
-
-    params, state, noise_state = START, mu2_auto().init(START), noise.init(START)
-    for batch in batches():
-        params, state, noise_state = by_hand(params, state, noise_state, batch)
-    assert_same(train(optax.chain(noise, mu2_auto()))[0], params)
-
-
 @pytest.mark.parametrize(
     "wrap", [optax.MultiSteps, mu2_optax.accumulate_gradients], ids=["optax", "mu2_optax"]
 )
@@ -247,18 +232,6 @@ def test_narrow_params_have_the_average_that_is_kept_for_them(dtype, eps):
     kept = optax.tree.get(state, "AnytimeState").x
     assert_same(found, kept, atol=4 * eps)  # where a step was too long to be exact, y tells x
     assert loss_at(found) < 0.8 * loss_at(START)
-
-
-def test_a_scaled_loss_is_unscaled_before_the_optimizer():
-    """As in every loop with float16; a power of two leaves no trace but in what would underflow."""
-
-    def scaled(params, batch):
-        grads = jax.grad(lambda params: 1024 * loss_fn(params, batch))(params)
-        return jax.tree.map(lambda g: g / 1024, grads)
-
-    start = narrowed("float16")
-    assert_same(plain(start=start, grad_fn=scaled)[0], plain(start=start)[0], atol=2e-2)
-    assert_same(plain(grad_fn=scaled)[0], plain()[0])
 
 
 def test_a_constant_factor_before_it_changes_nothing():

@@ -1,14 +1,10 @@
 """A stand-in for AlgoPerf's harness: its names, its loop and its order of calls, on local images.
 
-    python -m benchmarks.algoperf.stand_in --data mnist     # 20 s of a core of an x86-64 CPU
-
 The submission gets what it gets there: functions called by keyword, sums for losses, padded batches
 with weights, a model whose running statistics go in and come out, and an evaluation at what
-`prepare_for_eval` returns, which takes the place of the training params. It is no benchmark: what
-is printed says that the submission trains, and what the average and its statistics are worth.
+`prepare_for_eval` returns, which takes the place of the training params. The tests run it on it.
 """
 
-import argparse
 import enum
 import importlib.util
 import sys
@@ -22,8 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import linen
-
-from examples import data as datasets
 
 SUBMISSION = Path(__file__).with_name("submission.py")
 
@@ -202,33 +196,3 @@ def train_once(
             optimizer_state, params, model_state = submission.prepare_for_eval(**fixed, **now)
             evaluated(Evaluation(step + 1, before, (params, model_state)))
     return optimizer_state, params, model_state
-
-
-def main() -> None:
-    """Trains on real images and prints what is measured at each evaluation."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    datasets.add_arguments(parser, default="mnist")
-    parser.add_argument("--passes", type=int, default=3, metavar="N", help="default: %(default)s")
-    args = parser.parse_args()
-    submission = load_submission()
-    workload = Workload(MLP(), datasets.load_or_exit(parser, args))
-    size = submission.get_batch_size("mnist")
-    a_pass = -(-len(workload.data.train_y) // size)
-    steps = args.passes * a_pass
-
-    def show(evaluation: Evaluation) -> None:
-        (y, running), (x, recalibrated) = evaluation.before, evaluation.after
-        points = {"average": (x, recalibrated), "point of the gradient": (y, running)}
-        found = {point: workload.eval_model(*pair) for point, pair in points.items()}
-        shown = (f"{point} {m['accuracy']:.4f} ({m['loss']:.4f})" for point, m in found.items())
-        print(f"step {evaluation.step}:", ", ".join(shown), flush=True)
-
-    print(f"{args.data}, batches of {size}; accuracy and loss on the test images")
-    evaluate_at = {a_pass // 4, *range(a_pass, steps + 1, a_pass)}
-    train_once(submission, workload, size, steps, evaluate_at, evaluated=show)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 
 import mu2_optax
-from benchmarks import small_cnn
+from benchmarks import mixed_precision
 from benchmarks.pictures import axis, lines
 from benchmarks.theory.report import COLORS, points, save, write_csv
 from mu2_optax import frank_wolfe, lmo, mu2_frank_wolfe
@@ -54,7 +54,7 @@ def main() -> None:
     """Measures and draws."""
     train, test = (
         (jnp.asarray(part["image"].reshape(-1, 64)), jnp.asarray(part["label"]))
-        for part in small_cnn.digits()
+        for part in mixed_precision.digits()
     )
     count = len(train[1])
     steps = PASSES * (count // BATCH)

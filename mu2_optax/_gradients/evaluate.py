@@ -10,8 +10,8 @@ from mu2_optax._gradients.batches import Part, check_part, share_of, split_batch
 from mu2_optax._gradients.microbatches import scan_microbatches
 from mu2_optax._gradients.part import GradOnPart
 from mu2_optax._internal.checks import check_callable
+from mu2_optax._internal.means import concatenated, mean_of_two
 from mu2_optax._internal.sharding import AxisName, axes_of, device_mean, varying_along
-from mu2_optax._internal.trees import concatenated, mean_of_two
 from mu2_optax._internal.types import Params, Tree
 
 Again: TypeAlias = dict[str, Any]

@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from mu2_optax._internal.means import wide_zeros
 from mu2_optax._internal.sharding import varying_along, varying_axes
 from mu2_optax._internal.tree_checks import check_leading_axis
-from mu2_optax._internal.trees import add, wide_zeros, widened
+from mu2_optax._internal.trees import add, widened
 from mu2_optax._internal.types import Batch
 
 Evaluate: TypeAlias = Callable[[Any, Any], tuple[Any, Any, Any]]

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from mu2_optax._internal.trees import add, mean_like, widened
+from mu2_optax._internal.means import mean_like
+from mu2_optax._internal.trees import add, widened
 from mu2_optax._internal.types import Batch, Tree
 
 

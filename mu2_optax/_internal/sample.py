@@ -1,6 +1,7 @@
 """A sample of a tree of tensors, on which lengths of the whole tree are measured."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -72,6 +73,10 @@ class Sample:
         taken = jax.lax.broadcast_in_dim(taken, self._shape, (0,))
         share = jax.lax.broadcast_in_dim(share, self._shape, (0,))
         return jnp.where(jax.lax.broadcasted_iota(jnp.int32, self._shape, 1) < taken, share, 0)
+
+    def rows(self, of_tensors: Sequence[bool]) -> jax.Array:
+        """What is said of each tensor of the tree, for the rows of a sample."""
+        return jnp.asarray(np.array(of_tensors, bool)[self._chosen][:, None])
 
     def mean(self, numbers: jax.Array) -> jax.Array:
         """The mean over the whole tree, from what has been computed of each number of a sample."""

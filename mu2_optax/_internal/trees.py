@@ -12,7 +12,6 @@ import numpy as np
 import optax
 from jax.typing import DTypeLike
 
-from mu2_optax._internal.sharding import explicit_sharding, varying_along, varying_axes
 from mu2_optax._internal.types import Leaf, Params, Tree
 
 
@@ -31,17 +30,6 @@ def stored_zeros(params: Params, state_dtype: DTypeLike | None) -> Tree:
     return jax.tree.map(
         lambda p: jnp.zeros_like(p, dtype=_stored_dtype(p, state_dtype, False)), params
     )
-
-
-def wide_zeros(shapes: Tree) -> Tree:
-    """Zeros in which to sum arrays of these shapes and shardings, at least in float32."""
-
-    def zeros(s: Any) -> jax.Array:
-        dtype = _promoted(s.dtype, jnp.float32)
-        total = jnp.zeros(s.shape, dtype, device=explicit_sharding(s))
-        return varying_along(total, varying_axes(s))
-
-    return jax.tree.map(zeros, shapes)
 
 
 def stored_average(params: Params, state_dtype: DTypeLike | None) -> Tree:
@@ -121,11 +109,6 @@ def cast_like(tree: Tree, reference: Tree) -> Tree:
     return jax.tree.map(lambda a, r: jnp.asarray(a).astype(jnp.result_type(r)), tree, reference)
 
 
-def mean_like(reference: Tree, total: Tree, count: Any) -> Tree:
-    """The mean of ``count`` trees whose sum is ``total``, in the dtypes of ``reference``."""
-    return cast_like(jax.tree.map(lambda s: s / count, total), reference)
-
-
 def copied_like(tree: Tree, reference: Tree) -> Tree:
     """``tree`` in the dtypes of ``reference``, in buffers of its own."""
     return jax.tree.map(
@@ -157,17 +140,6 @@ def per_leaf(weight: jax.Array, tree: Tree) -> Tree:
 def scaled(weight: jax.Array, tree: Tree) -> Tree:
     """``weight`` times each leaf; a vector holds one weight per leaf."""
     return jax.tree.map(jnp.multiply, per_leaf(weight, tree), tree)
-
-
-def mean_of_two(share: float, first: Tree, second: Tree) -> Tree:
-    """``share`` · first + (1 − ``share``) · second, summed at least in float32."""
-    mix = lambda a, b: share * a + (1 - share) * b
-    return cast_like(jax.tree.map(mix, widened(first), widened(second)), first)
-
-
-def concatenated(a: Tree, b: Tree) -> Tree:
-    """Each leaf of ``a`` followed by that of ``b``, along the leading axis."""
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), a, b)
 
 
 def inner_product(a: Tree, b: Tree) -> jax.Array:

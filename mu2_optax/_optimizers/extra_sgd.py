@@ -86,9 +86,9 @@ def mu2_extra_sgd(
 
     Args:
       learning_rate: η, a number or a schedule.
-      momentum: α, β and γ. This default and that of ``weighted_steps`` are those of the theorem;
-        the defaults of :func:`mu2_sgd` are those of the experiments, which the paper reports for
-        Algorithm 1 alone.
+      momentum: α, β and γ. This default and that of ``weighted_steps`` are those of the theorem,
+        because 1/(2L) is the rate of these weights; those of :func:`mu2_sgd` are from the
+        experiments, which the paper reports for Algorithm 1 alone.
       projection: A function from tree to tree that projects w and y onto the set.
       weighted_steps: Whether the step is :math:`\eta\alpha_t` (the theorem) or η.
       hint: None for the paper's algorithm. With a share in (0, 1) of the samples,

@@ -90,7 +90,8 @@ def mu2_frank_wolfe(
 
     Args:
       lmo: A linear minimization oracle such as those of :mod:`mu2_optax.lmo`.
-      momentum: α, β and γ; the default is that of the theorem.
+      momentum: α, β and γ; the default is that of the theorem, because a step to a vertex does not
+        shrink: only an average whose γ decays comes to rest.
       lean: Whether to recover the last point x instead of storing it; see :func:`mu2`.
       state_dtype: The dtype of w and d; see :func:`corrected_momentum`.
 

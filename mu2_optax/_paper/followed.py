@@ -22,7 +22,7 @@ class Followed(NamedTuple):
       apart: y − x, and 0 where it is not finite. Here x is the average that the state holds.
       jumped: Whether something else than the last step has moved the params by a jump.
       kept: 1 − j: the share of y − x that remains after the average has moved.
-      lead: 1/λ: how many times as far from the average as y is w.
+      lead: 1/λ, how many times as far from the average w is; 1 if λ was 0.
     """
 
     y: Any
@@ -37,9 +37,10 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
 
     .. math:: x \leftarrow x + j\,(y - x)
 
-    Before the first step j is 1. Later it is 0, unless the params have jumped, to more than three
-    times :math:`\ell`, which is how far from the average the last step left them, and what rounding
-    makes of it. Then it is :math:`1 - \ell/\|y - x\|`.
+    Before the first step, and after one that led to the average itself (λ = 0), j is 1. Otherwise
+    it is 0, unless the params have jumped, to more than three times :math:`\ell`, which is how far
+    from the average the last step left them, and what rounding makes of it. Then it is
+    :math:`1 - \ell/\|y - x\|`.
 
     .. math:: \ell = \|y' - x'\| = \lambda\,\frac{1 - \gamma}{\gamma}\,\|x' - x\|
 
@@ -55,10 +56,10 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
     further = state.ahead * (1 - gamma) * inverse_or_zero(gamma)
     rounding = (1 + further) * jnp.finfo(x.dtype).eps * sample.size(x)
     left = further * sample.size(x - state.before) + rounding
-    first = state.t == 0
-    jumped = (gamma > 0) & ((left > 0) | first) & (now > _JUMP * left)
+    at_average = (state.t == 0) | (state.ahead == 0)
+    jumped = (gamma > 0) & ((left > 0) | at_average) & (now > _JUMP * left)
     kept = jnp.where(jumped, left * inverse_or_zero(now), 1)
-    kept = jnp.where(first, 0, kept).astype(float)
+    kept = jnp.where(at_average, 0, kept).astype(float)
     lead = jnp.where(state.ahead > 0, inverse_or_zero(state.ahead), 1)
     found = Followed(y, apart, jumped, kept, lead)
     return found, average_on(params, state, found, sample)

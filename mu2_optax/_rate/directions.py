@@ -8,27 +8,20 @@ import jax.numpy as jnp
 import optax
 
 from mu2_optax._internal.masks import Mask
-from mu2_optax._internal.newton_schulz import newton_schulz
 from mu2_optax._internal.sample import Sample
-from mu2_optax._internal.sharding import left_to_partitioner, varying_like
+from mu2_optax._internal.sharding import varying_like
 from mu2_optax._internal.tree_checks import check_state
 from mu2_optax._internal.trees import (
     gathered,
     inverse_or_zero,
     leaves_like,
     norm,
-    root,
 )
 from mu2_optax._internal.types import Params, Updates
+from mu2_optax._rate.coordinates import bound, by_coordinate
 from mu2_optax._rate.matrices import check_setting, matrices, never, zeros
-
-_DECAY = 0.999
-_OUTLIER = 10.0  # how many times its root mean square a gradient may be
-_MOMENTUM = 0.7  # under orthogonal steps
-_WALK = (1 + _MOMENTUM) / (1 - _MOMENTUM)  # how much further, in squares, it makes noise walk
-_LEAST_RANK = 0.1  # a step of a lower rank counts as if it had this share of the full one
-_POLYNOMIAL = (3.4445, -4.7750, 2.0315)  # Jordan et al.: three rounds bring 0.02 … 1 to 0.7 … 1.2
-_ROUNDS = 3
+from mu2_optax._rate.orthogonal import orthogonal
+from mu2_optax._rate.turning import Turning, explosion, turned, walk
 
 
 class UnitDirectionsState(NamedTuple):
@@ -42,13 +35,15 @@ class UnitDirectionsState(NamedTuple):
       momentum: m for the matrices whose steps are orthogonal, and a zero for other leaves; None
         where ``spectral`` is False.
       spread: The mean square of the last direction as noise would make it walk, from a sample of
-        the coordinates that are scaled by themselves: it counts momentum and low ranks.
+        the coordinates that are scaled by themselves: it counts momentum, low ranks and explosions.
+      turning: How successive directions hang together.
     """
 
     t: jax.Array
     inverse: Any
     momentum: Any
     spread: jax.Array
+    turning: Turning
 
 
 def unit_directions(
@@ -63,7 +58,7 @@ def unit_directions(
       m_t = g_t + 0.7\,m_{t-1} = U \Sigma W^\top \in \mathbb R^{a \times b}
 
     The first is the scaling of RMSProp and Adam, coordinate by coordinate, with
-    :math:`a_t = 0.001/(1 - 0.999^t)`, which is about 1/t until it is 0.001; with two differences:
+    :math:`a_t = 3/(t + 2)`, so that the gradients count like t²; with two differences:
 
     - **A gradient of zero is not counted.** The row of an embedding that is seen for the first time
       in step 1000 moves by one learning rate, and not by 25, as in Adam.
@@ -76,10 +71,17 @@ def unit_directions(
     orthogonal step trusts every direction equally, and the noise of a single batch would count too
     much. s is then one number for each matrix, the root mean square of the norm of m.
 
-    ``spread`` tells how far noise would walk along such directions: momentum makes it walk 1.7/0.3
-    times as far, in squares, and a step of less than 0.1 of the full rank counts as one of 0.1. Few
-    samples give gradients of a low rank: such steps are long in a few directions, but over all
-    coordinates they look short, so that the rate would grow until they wreck a network.
+    The state tells two things about the run, measured on a sample of the coordinates. ``turning``
+    is how successive directions hang together: without noise they turn back, because the rate is as
+    long as the curvature allows. ``spread`` is how far noise would walk along such directions, in
+    squares: orthogonal steps, which momentum makes alike, walk :math:`(1 + \varphi)/(1 -
+    \varphi)` times as far, where φ is their measured correlation, between 0.3 and 0.7. A step of
+    less than 0.1 of the full rank counts as one of 0.1: few samples give gradients of a low rank,
+    and such steps are long in a few directions, but over all coordinates they look short, so that
+    the rate would grow until they wreck a network. And where a gradient is much longer than usual
+    in *most* coordinates at once, the loss explodes: then :math:`v^3` counts, where v is the mean
+    over the coordinates of :math:`|g|/\sqrt{(1 - a)\,s^2 + a\,g^2}`, which is less than one
+    otherwise.
 
     Args:
       spectral: Which leaves are such matrices: True for all whose last two axes are both longer
@@ -92,7 +94,7 @@ def unit_directions(
     Returns:
       A transform whose updates have the sign of the gradient. Its state is a
       :class:`UnitDirectionsState`, which tells :func:`distance_rate` how far noise would walk along
-      such directions.
+      such directions, and how much they turn back.
 
     Examples:
       >>> import jax.numpy as jnp, mu2_optax
@@ -123,7 +125,9 @@ def unit_directions(
         marks = matrices(spectral, params)
         each = list(zip(leaves, marks, strict=True))
         scales = [jnp.zeros([], float)] if together else [zeros(p, mark) for p, mark in each]
-        scales, spread = varying_like((scales, jnp.zeros([], float)), params)
+        last, zero = Sample(params)(params), jnp.zeros([], float)
+        turning = Turning(jnp.zeros_like(last), zero, zero)
+        scales, spread, turning = varying_like((scales, zero, turning), params)
         return UnitDirectionsState(
             t=jnp.zeros([], jnp.int32),
             inverse=scales[0] if together else jax.tree.unflatten(structure, scales),
@@ -133,6 +137,7 @@ def unit_directions(
                 structure, [jnp.zeros_like(p) if mark else jnp.zeros([]) for p, mark in each]
             ),
             spread=spread,
+            turning=turning,
         )
 
     def update(
@@ -141,105 +146,59 @@ def unit_directions(
         del params
         check_state(state, UnitDirectionsState)
         t = optax.safe_increment(state.t)
-        weight = (1 - _DECAY) / (1 - jnp.asarray(_DECAY, float) ** t.astype(float))
-        weight = jnp.where(t > 1, weight, 0)  # a_1 is 1, but there is no s_0
+        weight = jnp.where(t > 1, 3 / (t.astype(float) + 2), 0)  # a_1 is 1, but there is no s_0
         marks = matrices(spectral, updates)
-        moments = leaves_like(updates, state.momentum)
         check_setting(state.inverse, state.momentum, updates, marks, together)
+        sample = Sample(updates)
         if together:
-            u, inverse, spread = _scaled_together(updates, state.inverse, weight)
-            return u, UnitDirectionsState(t, inverse, state.momentum, spread)
+            scale, inverse, spread = _scaled_together(updates, state.inverse, weight)
+            turning = turned(state.turning, sample, scale * sample(updates), False, weight)
+            directions = jax.tree.map(lambda g: scale.astype(g.dtype) * g, updates)
+            return directions, UnitDirectionsState(t, inverse, state.momentum, spread, turning)
         leaves, structure = jax.tree.flatten(updates)
-        inverses = leaves_like(updates, state.inverse)
-        each = list(zip(leaves, inverses, moments, marks, strict=True))
-        alone = [(g, r) for g, r, _, mark in each if not mark]
-        square = _sampled_square(alone, weight)
+        kept = (leaves_like(updates, tree) for tree in (state.inverse, state.momentum))
+        each = list(zip(leaves, *kept, marks, strict=True))
+        g, r = sample(leaves), sample([_of_coordinates(g, r, mark) for g, r, _, mark in each])
+        u, _ = by_coordinate(g, r, weight, bound(weight))
+        exploded = explosion(sample, g, r, weight)
         # XLA on a CPU then knows that r is read by the sample before it is overwritten.
-        weight = jax.lax.select(t < 0, jax.lax.stop_gradient(square), weight)
-        bound = _bound(weight)
+        weight = jax.lax.select(t < 0, jax.lax.stop_gradient(exploded), weight)
+        longest = bound(weight)
         found = [
-            _orthogonal(g, r, m, weight, bound)
+            orthogonal(g, r, m, weight, longest)
             if mark
-            else (*_by_coordinate(g, r, weight, bound), m, None)
+            else (*by_coordinate(g, r, weight, longest), m, None)
             for g, r, m, mark in each
         ]
-        directions, inverse = (
-            jax.tree.unflatten(structure, [leaf[i] for leaf in found]) for i in range(2)
-        )
-        squares = gathered([square, *(leaf[3] for leaf in found if leaf[3] is not None)])
-        spread = jnp.sum(squares) / max(sum(float(g.size) for g in leaves), 1.0)
-        momentum = None
-        if state.momentum is not None:
-            momentum = jax.tree.unflatten(structure, [leaf[2] for leaf in found])
-        return directions, UnitDirectionsState(t, inverse, momentum, spread)
+        directions, inverse, momentum, squares = ([leaf[i] for leaf in found] for i in range(4))
+        rows = sample.rows(marks)
+        if any(marks):
+            mixed = zip(directions, leaves, marks, strict=True)
+            u = jnp.where(rows, sample([u if mark else g for u, g, mark in mixed]), u)
+        turning = turned(state.turning, sample, u, rows, weight)
+        whole = jnp.sum(gathered([square for square in squares if square is not None]))
+        size = max(sum(float(leaf.size) for leaf in leaves), 1.0)
+        spread = sample.mean(jnp.where(rows, 0, jnp.square(jnp.abs(u)))).astype(float)
+        spread = jnp.maximum(spread + walk(turning) * whole / size, exploded)
+        tree = functools.partial(jax.tree.unflatten, structure)
+        momentum = None if state.momentum is None else tree(momentum)
+        return tree(directions), UnitDirectionsState(t, tree(inverse), momentum, spread, turning)
 
     return optax.GradientTransformation(init, update)
 
 
-def _bound(weight: jax.Array) -> jax.Array:
-    """The longest direction: what a gradient of ten times its root mean square gives."""
-    return _OUTLIER * jax.lax.rsqrt(1 + weight * (_OUTLIER**2 - 1))
-
-
-@functools.partial(jax.jit, inline=True)
-def _by_coordinate(
-    g: jax.Array, r: jax.Array, weight: jax.Array, bound: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The directions of one tensor, and its new inverse root mean squares.
-
-    A gradient of more than ten times its root mean square counts as ten times that.
-    """
-    weight, bound = weight.astype(r.dtype), bound.astype(r.dtype)
-    size = jnp.abs(g)
-    some = size > 0
-    square = jnp.square(jnp.minimum(size * r, _OUTLIER))
-    mean = r * jax.lax.rsqrt(1 - weight + weight * square)
-    r = jnp.where(some, jnp.where(r > 0, mean, 1 / jnp.where(some, size, 1)), r)
-    u = g * r
-    if jnp.iscomplexobj(u):
-        return u * jnp.minimum(1, bound * inverse_or_zero(jnp.abs(u))), r
-    return jax.lax.clamp(-bound, u, bound), r
-
-
-def _sampled_square(pairs: list[tuple[jax.Array, jax.Array]], weight: jax.Array) -> jax.Array:
-    """The sum of the squares of what :func:`_by_coordinate` gives, from a sample of g and r.
-
-    It is known before the pass over the params that computes u, and needs no second one.
-    """
-    grads, inverses = [g for g, _ in pairs], [r for _, r in pairs]
-    sample = Sample(grads)
-    u, _ = _by_coordinate(sample(grads), sample(inverses), weight, _bound(weight))
-    return sample.mean(jnp.square(jnp.abs(u))).astype(float) * sum(float(g.size) for g in grads)
+def _of_coordinates(g: jax.Array, r: jax.Array, matrix: bool) -> jax.Array:
+    """Inverse root mean squares for each coordinate, from those of whole matrices."""
+    if not matrix:
+        return r
+    return jnp.broadcast_to((float(g.shape[-2]) * g.shape[-1]) ** 0.5 * r, g.shape)
 
 
 def _scaled_together(
     updates: Updates, r: jax.Array, weight: jax.Array
-) -> tuple[Updates, jax.Array, jax.Array]:
-    """The directions of the gradient as one vector, its inverse root mean square and its square."""
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What makes the gradient a direction, its inverse root mean square, and the square of that."""
     size = max(sum(float(jnp.size(leaf)) for leaf in jax.tree.leaves(updates)), 1.0)
     whole = (norm(updates) / size**0.5).astype(float)
-    length, r = _by_coordinate(whole, r, weight, _bound(weight))
-    scale = length * inverse_or_zero(whole)
-    return jax.tree.map(lambda g: scale.astype(g.dtype) * g, updates), r, jnp.square(length)
-
-
-def _orthogonal(
-    g: jax.Array, r: jax.Array, m: jax.Array, weight: jax.Array, bound: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The directions of matrices, their inverse root mean squares, momentum and sum of squares."""
-    m = g + _MOMENTUM * m
-    largest = jnp.max(jnp.abs(m), axis=(-2, -1), keepdims=True, initial=0)
-    x = m * inverse_or_zero(largest).astype(m.dtype)  # its norm neither over- nor underflows
-    length = root(jnp.sum(jnp.square(jnp.abs(x)), axis=(-2, -1), keepdims=True))
-    size, r = _by_coordinate(largest * length, r, weight, bound)
-    factor = left_to_partitioner(_orthogonal_factor)(x * inverse_or_zero(length).astype(g.dtype))
-    longer = max(g.shape[-2:])
-    rank = longer * jnp.mean(jnp.square(jnp.abs(factor)), axis=(-2, -1), keepdims=True)
-    squares = float(g.shape[-2]) * g.shape[-1] * jnp.square(size) * jnp.maximum(rank, _LEAST_RANK)
-    u = longer**0.5 * size.astype(g.dtype) * factor
-    return u, r, m, _WALK * jnp.sum(squares).astype(float)
-
-
-def _orthogonal_factor(x: jax.Array) -> jax.Array:
-    """U Wᵀ of matrices with a Frobenius norm of one, nearly; zero for zero."""
-    return newton_schulz(x, _POLYNOMIAL, _ROUNDS)
+    length, r = by_coordinate(whole, r, weight, bound(weight))
+    return length * inverse_or_zero(whole), r, jnp.square(length)

@@ -14,13 +14,12 @@ from mu2_optax._internal.checks import (
     check_single,
     check_transform,
 )
-from mu2_optax._internal.masks import Mask, marks_of
+from mu2_optax._internal.masks import Mask
 from mu2_optax._internal.sample import Sample
 from mu2_optax._internal.sharding import varying_like
 from mu2_optax._internal.tree_checks import check_params, check_update
 from mu2_optax._internal.trees import (
     cast_like,
-    held,
     inverse_or_zero,
     root,
     widened,
@@ -34,8 +33,10 @@ from mu2_optax._internal.types import (
     Updates,
 )
 from mu2_optax._paper.weights import as_schedule, weight_at
+from mu2_optax._rate.decay import fading, moves_of
 from mu2_optax._rate.directions import UnitDirectionsState
 from mu2_optax._rate.measured import mean_square, measured
+from mu2_optax._rate.turning import turning_back
 
 POWER = 2.0  # the weights of the average grow like t to this power
 _NEUTRAL = 7**0.5 / 3  # for these weights, noise alone leaves the rate as it is
@@ -108,8 +109,11 @@ def distance_rate(
       first_step: A factor on the first distance. Less than 1 makes the start slower, by a few steps
         only, because the distance grows; more than 2 counts as 2, because a longer first step would
         wreck a network.
-      weight_decay: λ: decoupled decay, a number or a schedule. The step is implicit in it, so that
-        any size is stable.
+      weight_decay: λ: decoupled decay of w, a number or a schedule. The step is implicit in it, so
+        that any size is stable. It acts where it is safe: on coordinates that have a gradient in
+        this step, so that the rare rows of an embedding do not shrink while they are not seen; and
+        it fades where directions turn back, because the run is then limited by curvature and not by
+        noise: λ counts as :math:`\lambda/(1 + (q/0.05)^2)`, with the q of :func:`mu2_auto`.
       weight_decay_mask: Which leaves decay: a tree of booleans like params, or a function from
         params to one; all by default.
 
@@ -172,15 +176,20 @@ def distance_rate(
         counts = jnp.where(sample(g) != 0, shares, state.counts)
         x = _given(average)(sample).astype(state.start.dtype)
         start = jnp.where(state.t == 0, x, state.start)
-        told = isinstance(inner_state, UnitDirectionsState)
-        spread = inner_state.spread if told else mean_square(sample, u)
+        if isinstance(inner_state, UnitDirectionsState):
+            spread, back = inner_state.spread, turning_back(inner_state.turning)
+        else:
+            spread, back = mean_square(sample, u), 0.0
         found = measured(sample, counts, start, x, spread)
         size = jnp.where(state.size > 0, state.size, found.size)
         come = jnp.maximum(found.distance, first * found.size) * inverse_or_zero(size)
         reach = jnp.maximum(state.reach, jnp.minimum(come, _MOST) * root(found.share))
         energy = state.energy + jnp.square(reach) * found.spread
         rate = rate_of(size, reach, energy)
-        moves = _moves(rate, u, w, weight_decay, weight_decay_mask, state.t)
+        decay = None
+        if weight_decay is not None:
+            decay = fading(weight_at(as_schedule(weight_decay), state.t), back)
+        moves = moves_of(rate, u, g, w, decay, weight_decay_mask)
         return cast_like(moves, params), DistanceRateState(
             t=optax.safe_increment(state.t),
             size=size,
@@ -197,26 +206,6 @@ def distance_rate(
 def rate_of(size: jax.Array, reach: jax.Array, energy: jax.Array) -> jax.Array:
     """The learning rate, and 0 before the first gradient."""
     return _NEUTRAL * size * jnp.square(reach) * inverse_or_zero(root(energy))
-
-
-def _moves(
-    rate: jax.Array, u: Any, w: Any, weight_decay: Any, mask: Mask | None, count: jax.Array
-) -> Any:
-    """The steps −η (u + λw)/(1 + ηλ), and −η u where nothing decays."""
-    if weight_decay is None:
-        (back,) = held(-rate)
-        return jax.tree.map(lambda u: back.astype(u.dtype) * u, u)
-    decay = weight_at(as_schedule(weight_decay), count)
-    rate, share, decay = held(rate, rate / (1 + rate * decay), decay)
-    leaves, structure = jax.tree.flatten(u)
-    marks = [True] * len(leaves) if mask is None else marks_of("weight_decay_mask", mask, w)
-    moves = [
-        -share.astype(u.dtype) * (u + decay.astype(u.dtype) * w)
-        if decays
-        else -rate.astype(u.dtype) * u
-        for u, w, decays in zip(leaves, jax.tree.leaves(w), marks, strict=True)
-    ]
-    return jax.tree.unflatten(structure, moves)
 
 
 def _given(average: Callable[[Sample], jax.Array] | None) -> Callable[[Sample], jax.Array]:

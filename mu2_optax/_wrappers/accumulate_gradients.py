@@ -8,8 +8,9 @@ import optax
 
 from mu2_optax._gradients.same_sample import gradient_at
 from mu2_optax._internal.checks import check_iterations, check_transform
+from mu2_optax._internal.means import mean_like
 from mu2_optax._internal.tree_checks import check_gradient, check_like, check_params, check_update
-from mu2_optax._internal.trees import add, mean_like, stored_zeros, widened
+from mu2_optax._internal.trees import add, stored_zeros, widened
 from mu2_optax._internal.types import Batch, GradFn, OptState, Params, Transform, Tree, Updates
 from mu2_optax._optimizers.extra_sgd import Mu2ExtraState
 from mu2_optax._optimizers.lean import LeanMu2State

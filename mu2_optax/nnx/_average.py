@@ -10,7 +10,7 @@ from flax import nnx
 
 from mu2_optax._internal.batch_norm import check_batch_norms_ran, mean_over
 from mu2_optax._internal.checks import check_callable
-from mu2_optax._internal.trees import mean_of_two
+from mu2_optax._internal.means import mean_of_two
 from mu2_optax._internal.types import Batch
 from mu2_optax._reading.find import eval_params
 

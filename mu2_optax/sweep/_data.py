@@ -89,11 +89,8 @@ def _scaled(parts: Sequence[Any], white: int, standardize: bool) -> Data:
     shift, scale = 0.0, float(white)
     if standardize:
         shift, scale = train_x.mean(dtype=np.float64), max(train_x.std(dtype=np.float64), 1e-6)
-    train_x, test_x = (
-        ((x - x.dtype.type(shift)) / x.dtype.type(scale)).astype(np.float32)
-        for x in (train_x, test_x)
-    )
-    return Data(train_x, train_y.astype(np.int32), test_x, test_y.astype(np.int32))
+    scaled: Any = lambda x: ((x - x.dtype.type(shift)) / x.dtype.type(scale)).astype(np.float32)
+    return Data(scaled(train_x), train_y.astype(np.int32), scaled(test_x), test_y.astype(np.int32))
 
 
 def _read_idx(folder: Path, name: str) -> npt.NDArray[np.uint8]:

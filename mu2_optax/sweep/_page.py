@@ -60,6 +60,7 @@ def write_report(
         if curved:
             own = summary.mode if name == metric else None
             charts[spaced(name)] = plot_curves(curved, name, learning_rate=tuned, mode=own)
+    drawn = {k: c.properties(width="container", height=340).to_dict() for k, c in charts.items()}
     source = files(__package__).joinpath("report.html.jinja").read_text("utf-8")
     jinja = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = jinja.from_string(source).render(
@@ -68,10 +69,7 @@ def write_report(
         summary=summary,
         verdict=verdict(summary),
         counts=counts(labelled),
-        charts={
-            name: chart.properties(width="container", height=340).to_dict()
-            for name, chart in charts.items()
-        },
+        charts=drawn,
         keys=styles(labelled),
         colors=COLORS,
         lines={label: _python_line(labelled[label], rate) for label, rate in tuned.items()},
@@ -108,9 +106,7 @@ def _facts(results: Mapping[str, SweepResult]) -> dict[str, str]:
         for name in ("command", "date", "versions", "machine", "context"):
             told = result.info.get(name)
             if isinstance(told, Mapping):
-                told = ", ".join(
-                    f"{key} {value}" for key, value in told.items() if value is not None
-                )
+                told = ", ".join(f"{k} {value}" for k, value in told.items() if value is not None)
             if told:
                 facts.setdefault(name, {})[told[:10] if name == "date" else told] = None
     return {name: "; ".join(texts) for name, texts in facts.items()}

@@ -152,10 +152,8 @@ Results: TypeAlias = SweepResult | Iterable[SweepResult] | Mapping[str, SweepRes
 
 def check_results(results: Iterable[Any], remedy: str) -> None:
     """Requires each to be a result."""
-    for result in results:
-        if not isinstance(result, SweepResult):
-            kind = type(result).__name__
-            raise TypeError(f"`results` must be of sweeps, got a {kind}; {remedy}")
+    for kind in {type(r).__name__ for r in results if not isinstance(r, SweepResult)}:
+        raise TypeError(f"`results` must be of sweeps, got a {kind}; {remedy}")
 
 
 def by_label(results: Results) -> dict[str, SweepResult]:

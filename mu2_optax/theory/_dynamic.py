@@ -18,8 +18,9 @@ from mu2_optax._internal.checks import (
     check_steps,
     check_transform,
 )
+from mu2_optax._internal.means import mean_like, wide_zeros
 from mu2_optax._internal.tree_checks import check_params
-from mu2_optax._internal.trees import add, mean_like, wide_zeros, widened
+from mu2_optax._internal.trees import add, widened
 from mu2_optax._internal.types import Batch, GradFn, Numbers, OptState, Params, Tree
 from mu2_optax.theory._rates import batch_size
 

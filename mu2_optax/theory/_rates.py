@@ -3,7 +3,7 @@ r"""The learning rates and batch sizes of the theorems; letters as in :mod:`mu2_
 from typing import Any, Literal, NamedTuple, overload
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from mu2_optax._internal.checks import (
     check_choice,
@@ -129,9 +129,9 @@ def batch_size(*, t: Numbers, steps: Numbers) -> Any:
 
 
 def _at_least_int32(count: Any) -> Any:
-    """A count, widened if it is a JAX integer too narrow for arithmetic with Python integers."""
-    narrow = isinstance(count, jax.Array) and count.dtype.itemsize < 4
-    return count.astype(jnp.int32) if narrow else count
+    """A count, widened if it is an integer too narrow for arithmetic with Python integers."""
+    narrow = isinstance(count, jax.Array | np.ndarray | np.generic) and count.dtype.itemsize < 4
+    return count.astype("int32") if narrow else count
 
 
 def effective_variance(
@@ -184,7 +184,7 @@ def stable_rates(
     steps: Numbers,
     diameter: Numbers,
     variance: Numbers,
-    method: Literal["mu2_sgd", "mu2_extra_sgd", "uniform", "sgd", "accelerated_sgd"] = "mu2_sgd",
+    method: Method | Literal["sgd", "accelerated_sgd"] = "mu2_sgd",
 ) -> StableRates:
     r"""The learning rates for which the bound R(η) of the theory is at most twice the best one.
 
@@ -206,7 +206,7 @@ def stable_rates(
       steps: T.
       diameter: D.
       variance: :math:`\tilde\sigma^2`, or σ² for ``"sgd"`` and ``"accelerated_sgd"``.
-      method: One of the names above.
+      method: As in :func:`max_learning_rate`; or ``"sgd"`` or ``"accelerated_sgd"``, to compare.
 
     Returns:
       A :class:`StableRates` with ``low``, ``best``, ``high`` and ``ratio``.

@@ -1,4 +1,6 @@
 import csv
+import io
+import os
 import signal
 import sys
 
@@ -26,7 +28,8 @@ def train_fn(optimizer, key):
     return {"loss": loss(x, ())}
 
 def by_rate(learning_rate, key):
-    return {"loss": (1 - learning_rate) ** 2, "score": learning_rate, "val-loss": learning_rate}
+    rate = learning_rate
+    return {"loss": (1 - rate) ** 2, "score": rate, "val-loss": rate, "μ": rate}
 
 def unclear(learning_rate, key):
     return {"score": learning_rate}
@@ -113,6 +116,20 @@ def test_command_takes_a_function_of_the_rate_and_names_its_metric(folder, capsy
     results = load_results(folder / "mu2-sweep-own_tasks-by_rate" / "results.npz")
     assert results["by_rate"].learning_rates.tolist() == [0.5, 1.0, 1.5, 2.0]
     assert main([*arguments, "--metric", "val-loss", "--out", "other"]) == 0
+
+
+def test_command_prints_to_a_terminal_of_ascii_and_into_a_closed_pipe(folder, monkeypatch):
+    arguments = ["own_tasks:by_rate", "--lrs", "1,2", "--metric", "μ", "--mode", "min"]
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", narrow)
+    assert sweep(*arguments) == 0
+    assert narrow.buffer.getvalue().startswith(rb"\u03bc, mean of 1 seeds")
+    read, write = os.pipe()
+    os.close(read)  # as in `mu2-sweep | head -1`
+    with open(write, "w", encoding="utf-8") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert sweep(*arguments, out="other") == 0
+    assert (folder / "other" / "results.csv").exists()
 
 
 def test_command_asks_which_way_a_metric_is_better_and_keeps_the_cells(folder, capsys):

@@ -4,6 +4,7 @@ import argparse
 import importlib.util
 import io
 import itertools
+import os
 import shlex
 import sys
 import textwrap
@@ -156,8 +157,9 @@ def _write(
     write_csv(folder / "results.csv", results)
     plot_sweep(results, metric, mode=mode, title=name).save(str(folder / "sweep.png"), ppi=200)
     write_report(folder / "report.html", results, metric, mode=mode, title=f"mu2-sweep: {name}")
-    print(
-        f"{text_table(summarize(results, metric, mode))}\n"
-        f"{counts(results)}. In {folder}:\n"
-        "report.html (open it in a browser), sweep.png, results.npz, results.csv"
-    )
+    table = text_table(summarize(results, metric, mode))
+    files = "report.html (open it in a browser), sweep.png, results.npz, results.csv"
+    try:
+        print(f"{table}\n{counts(results)}. In {folder}:\n{files}", flush=True)
+    except BrokenPipeError:  # its reader has stopped, as `head` does; the files are written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
