@@ -15,7 +15,8 @@ from mu2_optax._internal.trees import root, wide_dtype
 from mu2_optax._internal.types import Tree
 
 _SHARE, _LEAST, _MOST = 64, 1024, 4096  # of a tensor: one number in 64, but 1024 to 4096 of them
-_TENSORS = 64  # of a tree, because a program becomes longer with each
+_ALL, _PLACES = 64, 16  # all of so many tensors, or those at so many places of more: a program
+# becomes longer with each, and there are hundreds of kernels already
 _NEIGHBOURS = 64  # along the last axis: a TPU reads whatever lies between numbers further apart
 _STRIDE = 1023  # the longest that a TPU takes along the other axes
 _SPAN = 2**14  # rows from the first to the last of a block: some TPUs load all that lie between
@@ -27,7 +28,7 @@ class Sample:
 
     Tensors of up to 1024 numbers are taken whole. Of a larger one a few blocks are taken, which lie
     along its diagonal; a block has neighbours along the last axis, and a regular grid along the
-    others. Of more than 64 tensors, those are taken that hold one of 64 places at equal distances
+    others. Of more than 64 tensors, those are taken that hold one of 16 places at equal distances
     in the whole tree, so that a large tensor is nearly always among them.
 
     Args:
@@ -93,11 +94,11 @@ class Sample:
 def _held(sizes: np.ndarray) -> np.ndarray:
     """The share of all numbers that each tensor stands for; 0 for those that are not taken."""
     total = max(sizes.sum(), 1)
-    if np.count_nonzero(sizes) <= _TENSORS:
+    if np.count_nonzero(sizes) <= _ALL:
         return sizes / total
-    places = (np.arange(_TENSORS) + 0.5) * total / _TENSORS
+    places = (np.arange(_PLACES) + 0.5) * total / _PLACES
     tensors = np.searchsorted(np.cumsum(sizes), places, side="right")
-    return np.bincount(tensors, minlength=sizes.size) / _TENSORS
+    return np.bincount(tensors, minlength=sizes.size) / _PLACES
 
 
 Block = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
