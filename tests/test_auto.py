@@ -551,6 +551,12 @@ def test_the_state_is_two_copies_of_the_params_and_a_sample():
     assert size(bfloat16) < 3.1 * size(params)
 
 
+@pytest.mark.parametrize(("tensors", "rows"), [(64, 64), (65, 16)])
+def test_the_sample_is_of_all_tensors_or_of_a_few_of_many(tensors, rows):
+    params = {f"w{i}": jnp.ones((20, 100)) for i in range(tensors)}
+    assert len(jax.eval_shape(mu2_auto().init, params).before) == rows
+
+
 def test_a_narrower_average_is_refused():
     with pytest.raises(ValueError, match="`state_dtype` must be None with `ahead`"):
         mu2_optax.anytime(optax.sgd(0.1), 0.1, ahead=0.3, state_dtype=jnp.bfloat16)

@@ -139,7 +139,7 @@ def test_moved_params_that_are_loaded_before_the_first_step_are_the_start(name):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_moved_params_that_are_loaded_before_the_first_step_are_the_start_of_mu2_auto(dtype):
-    """The first step is the same, and params and average stay within one of their own."""
+    """The first step is the same, and the average is within it; later steps are as good."""
     loaded = jax.tree.map(lambda p: p.astype(dtype), train(optax.adam(1e-2), data=batches() * 3)[0])
     other = jax.tree.map(lambda p: (3 * p + 1).astype(dtype), START)
     tx = mu2_auto()
@@ -148,11 +148,11 @@ def test_moved_params_that_are_loaded_before_the_first_step_are_the_start_of_mu2
     found = trained(tx, tx.init(other), loaded, 1)
     assert_same(found[0], expected[0], atol=0)
     assert_same(found[1].inner_state, expected[1].inner_state, atol=0)
-    step = float(found_rate(expected[1]))
-    expected = trained(tx, tx.init(loaded), loaded)
-    found = trained(tx, tx.init(other), loaded)
-    assert_same(found[0], expected[0], atol=step)
-    assert_same(found[1].x, expected[1].x, atol=step)
+    assert_same(found[1].x, expected[1].x, atol=0.1 * float(found_rate(expected[1])))
+    expected = trained(tx, tx.init(loaded), loaded, len(batches()))
+    found = trained(tx, tx.init(other), loaded, len(batches()))
+    losses = [mean_loss(eval_params(state, params)) for params, state in (found, expected)]
+    np.testing.assert_allclose(*losses, rtol=0.01)
 
 
 def test_moved_params_that_are_loaded_in_a_narrower_dtype_keep_it():

@@ -15,8 +15,7 @@ from mu2_optax._internal.trees import root, wide_dtype
 from mu2_optax._internal.types import Tree
 
 _SHARE, _LEAST, _MOST = 64, 1024, 4096  # of a tensor: one number in 64, but 1024 to 4096 of them
-_ALL, _PLACES = 64, 16  # all of so many tensors, or those at so many places of more: a program
-# becomes longer with each, and there are hundreds of kernels already
+_ALL, _PLACES = 64, 16  # all of up to 64 tensors; of more, which compile for long, those at places
 _NEIGHBOURS = 64  # along the last axis: a TPU reads whatever lies between numbers further apart
 _STRIDE = 1023  # the longest that a TPU takes along the other axes
 _SPAN = 2**14  # rows from the first to the last of a block: some TPUs load all that lie between
