@@ -141,22 +141,22 @@ def moved(
     further = gamma + ahead * (1 - gamma)
     ratio = further * place.lead
     q = jnp.where(place.jumped, place.kept * ratio / (1 - place.kept + place.kept * ratio), 1)
-    wide = held(place.kept * (ratio - 1), further, q * (1 - gamma / further))
-    narrow = held(place.kept, place.kept * place.lead, gamma, ahead)
-    return _each(_moved_leaf, 3, params, x, place.y, place.apart, step, y, wide=wide, narrow=narrow)
+    wide = (place.kept * (ratio - 1), further, q * (1 - gamma / further))
+    narrow = (place.kept, place.kept * place.lead, gamma, ahead)
+    function = functools.partial(_moved_leaf, scalars=held(*wide, *narrow))
+    return _each(function, 3, params, x, place.y, place.apart, step, y)
 
 
 @functools.partial(jax.jit, inline=True)
 def _moved_leaf(
-    p: Any, x: Any, y: Any, apart: Any, step: Any, kept_y: Any, wide: Any, narrow: Any
+    p: Any, x: Any, y: Any, apart: Any, step: Any, kept_y: Any, scalars: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array, Any]:
     dtype, step = jnp.result_type(p), step.astype(y.dtype)
+    back, further, behind, kept, lead, gamma, ahead = (s.astype(y.dtype) for s in scalars)
     if kept_y is None:
-        back, further, behind = (s.astype(y.dtype) for s in wide)
         move = back * apart + further * step
         new = y + move
         return move.astype(dtype), new - behind * _finite(new - x), None
-    kept, lead, gamma, ahead = (s.astype(y.dtype) for s in narrow)
     before, step = y - kept * apart, lead * apart + step
     x = before + gamma * step
     y = x + ahead * (step - gamma * step)

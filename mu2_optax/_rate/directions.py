@@ -125,9 +125,10 @@ def unit_directions(
         marks = matrices(spectral, params)
         each = list(zip(leaves, marks, strict=True))
         scales = [jnp.zeros([], float)] if together else [zeros(p, mark) for p, mark in each]
-        last, zero = Sample(params)(params), jnp.zeros([], float)
-        turning = Turning(jnp.zeros_like(last), zero, zero)
-        scales, spread, turning = varying_like((scales, zero, turning), params)
+        last = jnp.zeros_like(Sample(params)(params))
+        spread, product, square = (jnp.zeros([], float) for _ in range(3))  # buffers of their own
+        turning = Turning(last, product, square)
+        scales, spread, turning = varying_like((scales, spread, turning), params)
         return UnitDirectionsState(
             t=jnp.zeros([], jnp.int32),
             inverse=scales[0] if together else jax.tree.unflatten(structure, scales),
