@@ -535,8 +535,8 @@ def test_a_hundred_thousand_steps_in_bfloat16_end_at_the_minimum():
 
 def test_one_narrow_leaf_does_not_cost_a_copy_of_the_others():
     state = mu2_auto().init({"large": jnp.ones(1000), "narrow": jnp.ones((), "bfloat16")})
-    assert state.rounding["large"] is None
-    assert state.rounding["narrow"].dtype == jnp.float32
+    assert state.y["large"] is None
+    assert state.y["narrow"].dtype == jnp.float32
 
 
 # What it costs.
@@ -549,6 +549,12 @@ def test_the_state_is_two_copies_of_the_params_and_a_sample():
     assert size(state) < 2.1 * size(params)
     bfloat16 = jax.eval_shape(mu2_auto().init, jax.tree.map(lambda p: p.astype("bfloat16"), params))
     assert size(bfloat16) < 3.1 * size(params)
+
+
+@pytest.mark.parametrize(("tensors", "rows"), [(64, 64), (65, 16)])
+def test_the_sample_is_of_all_tensors_or_of_a_few_of_many(tensors, rows):
+    params = {f"w{i}": jnp.ones((20, 100)) for i in range(tensors)}
+    assert len(jax.eval_shape(mu2_auto().init, params).before) == rows
 
 
 def test_a_narrower_average_is_refused():

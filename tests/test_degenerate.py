@@ -123,7 +123,7 @@ def test_onto_l2_ball_holds_w_and_x_and_rate_zero_stands_still(optimizer, moment
     def points_and_iterate(rate):
         tx = optimizer(rate, momentum, projection=onto_l2_ball(radius))
         points, state = run(tx, split(jnp.array(X1)), jnp.array(ZS))
-        return points, state.y if hasattr(state, "y") else state.w
+        return points, state.w if hasattr(state, "w") else state.y
 
     points, iterate = map(join, jax.vmap(points_and_iterate)(jnp.array([0.0, 0.1, 1e4])))
     np.testing.assert_array_equal(points[0], np.broadcast_to(X1, points[0].shape))

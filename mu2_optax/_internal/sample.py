@@ -15,7 +15,7 @@ from mu2_optax._internal.trees import root, wide_dtype
 from mu2_optax._internal.types import Tree
 
 _SHARE, _LEAST, _MOST = 64, 1024, 4096  # of a tensor: one number in 64, but 1024 to 4096 of them
-_TENSORS = 64  # of a tree, because a program becomes longer with each
+_ALL, _PLACES = 64, 16  # all of up to 64 tensors; of more, which compile for long, those at places
 _NEIGHBOURS = 64  # along the last axis: a TPU reads whatever lies between numbers further apart
 _STRIDE = 1023  # the longest that a TPU takes along the other axes
 _SPAN = 2**14  # rows from the first to the last of a block: some TPUs load all that lie between
@@ -27,7 +27,7 @@ class Sample:
 
     Tensors of up to 1024 numbers are taken whole. Of a larger one a few blocks are taken, which lie
     along its diagonal; a block has neighbours along the last axis, and a regular grid along the
-    others. Of more than 64 tensors, those are taken that hold one of 64 places at equal distances
+    others. Of more than 64 tensors, those are taken that hold one of 16 places at equal distances
     in the whole tree, so that a large tensor is nearly always among them.
 
     Args:
@@ -50,17 +50,22 @@ class Sample:
 
     def __call__(self, tree: Tree) -> jax.Array:
         """The sample of each tensor as a row, filled up with zeros; at least in float32."""
+        return self.stacked(self.taken(tree))
+
+    def taken(self, tree: Tree) -> list[jax.Array]:
+        """The sample of each tensor."""
         leaves = jax.tree.leaves(tree)
         chosen = [jnp.asarray(leaves[i]) for i in self._chosen]
-        if not chosen:
+        return [_replicated(*each) for each in zip(chosen, self._blocks, strict=True)]
+
+    def stacked(self, taken: list[jax.Array]) -> jax.Array:
+        """As rows that are filled up with zeros; at least in float32."""
+        if not taken:
             return jnp.zeros((0, 0), jnp.float32)
         with jax.numpy_dtype_promotion("standard"):
-            widest = jnp.result_type(*map(wide_dtype, chosen))
-        rows = []
-        for leaf, blocks in zip(chosen, self._blocks, strict=True):
-            row = _replicated(leaf, blocks).astype(widest)
-            rows.append(jnp.pad(row, (0, self._shape[1] - row.size)))
-        return jnp.stack(rows)
+            widest = jnp.result_type(*map(wide_dtype, taken))
+        length = self._shape[1]
+        return jnp.stack([jnp.pad(row.astype(widest), (0, length - row.size)) for row in taken])
 
     def shares(self, dtype: DTypeLike) -> jax.Array:
         """For each number of a sample, the share of all numbers of the tree that it stands for."""
@@ -88,11 +93,11 @@ class Sample:
 def _held(sizes: np.ndarray) -> np.ndarray:
     """The share of all numbers that each tensor stands for; 0 for those that are not taken."""
     total = max(sizes.sum(), 1)
-    if np.count_nonzero(sizes) <= _TENSORS:
+    if np.count_nonzero(sizes) <= _ALL:
         return sizes / total
-    places = (np.arange(_TENSORS) + 0.5) * total / _TENSORS
+    places = (np.arange(_PLACES) + 0.5) * total / _PLACES
     tensors = np.searchsorted(np.cumsum(sizes), places, side="right")
-    return np.bincount(tensors, minlength=sizes.size) / _TENSORS
+    return np.bincount(tensors, minlength=sizes.size) / _PLACES
 
 
 Block = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]

@@ -60,8 +60,8 @@ class AnytimeState(NamedTuple):
       x: The average; without ``ahead`` None where it is the params, for a leaf or for all of them.
       ahead: λ; None if it is 0, and so are the next two.
       before: A sample of the average before the last step.
-      rounding: What the last update has rounded away of params that are narrower than the state;
-        None where they are not, for a leaf or for all of them.
+      y: The params in full precision, where they are narrower than the state; None where they are
+        not, for a leaf or for all of them.
     """
 
     t: jax.Array
@@ -70,7 +70,7 @@ class AnytimeState(NamedTuple):
     x: Tree = None
     ahead: jax.Array | None = None
     before: jax.Array | None = None
-    rounding: Tree = None
+    y: Tree = None
 
 
 def anytime(
@@ -105,9 +105,10 @@ def anytime(
     So whatever else the loop does to the params (clipping, masks, norms) reaches w in this step,
     and x stays an average of points that the loop allowed. Before the first step, all of them are
     what the params are then. :math:`\ell_t` is :math:`\|y_t - x_t\|` as the last step left it:
-    params that are more than three times as far from the average now have been replaced, at least
-    in part (another checkpoint, another order of the units, a layer reset), and the average goes
-    with them. Both lengths are root mean squares of a sample.
+    params that are more than three times as far from the average now have jumped, at least in part
+    (another checkpoint, another order of the units, a layer reset), and the average goes with
+    them. Both lengths are root mean squares of a sample. In a step with a jump, and in the first
+    one of params that were loaded after ``init``, the new x is the new y up to a part of the step.
 
     ``inner`` gets w as its params, because w is what it moves (weight decay and trust ratios are
     those of w), and it may take ``average``, a function from a function of trees, such as one that
@@ -169,8 +170,7 @@ def anytime(
             return AnytimeState(t, w, inner_state, narrow)
         first = jnp.asarray(lead(inner_state), float)
         before = varying_like(Sample(params)(w), params)
-        rounding = jax.tree.map(jnp.zeros_like, narrow)
-        return AnytimeState(t, None, inner_state, w, first, before, rounding)
+        return AnytimeState(t, None, inner_state, w, first, before, narrow)
 
     def update(
         updates: Updates, state: AnytimeState, params: Params = None, **extra_args: Any
@@ -205,8 +205,8 @@ def anytime(
         if projection is not None:
             step = jax.tree.map(_change, project(add(w, step)), w)
         new = jnp.asarray(lead(inner_state), float)
-        move, x, rounding = moved(params, place, step, share, new, state.x, state.rounding)
-        return move, AnytimeState(t, None, inner_state, x, new, before, rounding)
+        move, x, y = moved(params, place, step, share, new, state.x, state.y)
+        return move, AnytimeState(t, None, inner_state, x, new, before, y)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

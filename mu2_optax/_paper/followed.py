@@ -20,14 +20,16 @@ class Followed(NamedTuple):
     Attributes:
       y: The params in full precision.
       apart: y − x, and 0 where it is not finite. Here x is the average that the state holds.
-      kept: 1 − j: the share of that which remains after the average has moved.
-      ahead: λ of the last step; 1 if it was 0.
+      jumped: Whether something else than the last step has moved the params by a jump.
+      kept: 1 − j: the share of y − x that remains after the average has moved.
+      lead: 1/λ, how many times as far from the average w is; 1 if λ was 0.
     """
 
     y: Any
     apart: Any
+    jumped: jax.Array
     kept: jax.Array
-    ahead: jax.Array
+    lead: jax.Array
 
 
 def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, jax.Array]:
@@ -36,37 +38,34 @@ def followed(params: Params, state: Any, gamma: jax.Array) -> tuple[Followed, ja
     .. math:: x \leftarrow x + j\,(y - x)
 
     Before the first step, and after one that led to the average itself (λ = 0), j is 1. Otherwise
-    it is 0, unless something else than the last step has moved the params by a jump: then it is
-    :math:`1 - \ell/\|y - x\|`, where :math:`\ell` is how far from the average that step left them,
+    it is 0, unless the params have jumped, to more than three times :math:`\ell`, which is how far
+    from the average the last step left them, and what rounding makes of it. Then it is
+    :math:`1 - \ell/\|y - x\|`.
 
-    .. math:: \ell = \|y' - x'\| = \lambda\,\frac{1 - \gamma}{\gamma}\,\|x' - x\|,
-
-    and what rounding makes of it.
+    .. math:: \ell = \|y' - x'\| = \lambda\,\frac{1 - \gamma}{\gamma}\,\|x' - x\|
 
     Args:
       params: The params y.
       state: That of ``anytime``.
       gamma: γ of the last step.
     """
-    y, apart = _each(_followed_leaf, 2, params, state.x, state.rounding)
+    y, apart = _each(_followed_leaf, 2, params, state.x, state.y)
     sample = Sample(params)
     x = sample(state.x)
-    apart_there = _finite(_sampled(params, state, sample) - x)
+    now = sample.size(_finite(_sampled(params, state, sample) - x))
     further = state.ahead * (1 - gamma) * inverse_or_zero(gamma)
     rounding = (1 + further) * jnp.finfo(x.dtype).eps * sample.size(x)
     left = further * sample.size(x - state.before) + rounding
-    now = sample.size(apart_there)
-    jumped = (gamma > 0) & (left > 0) & (now > _JUMP * left)
-    kept = jnp.where(jumped, left * inverse_or_zero(now), 1)
     at_average = (state.t == 0) | (state.ahead == 0)
+    jumped = (gamma > 0) & ((left > 0) | at_average) & (now > _JUMP * left)
+    kept = jnp.where(jumped, left * inverse_or_zero(now), 1)
     kept = jnp.where(at_average, 0, kept).astype(float)
-    found = Followed(y, apart, kept, jnp.where(state.ahead > 0, state.ahead, 1))
+    lead = jnp.where(state.ahead > 0, inverse_or_zero(state.ahead), 1)
+    found = Followed(y, apart, jumped, kept, lead)
     return found, average_on(params, state, found, sample)
 
 
-def average_on(
-    params: Params, state: Any, place: Followed, sample: Callable[[Tree], jax.Array]
-) -> jax.Array:
+def average_on(params: Params, state: Any, place: Followed, sample: Sample) -> jax.Array:
     """A sample of the average.
 
     It is made of samples of what is stored: an array that is computed first and sliced then would
@@ -76,21 +75,27 @@ def average_on(
     return y - place.kept.astype(y.dtype) * _finite(y - sample(state.x))
 
 
-def _sampled(params: Params, state: Any, sample: Callable[[Tree], jax.Array]) -> jax.Array:
+def _sampled(params: Params, state: Any, sample: Sample) -> jax.Array:
     """A sample of the params in full precision."""
     y = sample(params)
-    if state.rounding is None:
+    if state.y is None:
         return y
-    each = zip(jax.tree.leaves(params), leaves_like(params, state.rounding), strict=True)
-    return y + sample([jnp.zeros_like(p) if rest is None else rest for p, rest in each])
+    pairs = zip(jax.tree.leaves(params), leaves_like(params, state.y), strict=True)
+    wide = sample.taken([p if y is None else y for p, y in pairs])
+    return y + sample.stacked(list(map(_low, sample.taken(params), wide)))
 
 
 @functools.partial(jax.jit, inline=True)
-def _followed_leaf(p: Any, x: jax.Array, rest: Any) -> tuple[jax.Array, jax.Array]:
+def _followed_leaf(p: Any, x: jax.Array, kept: Any) -> tuple[jax.Array, jax.Array]:
     y = jnp.asarray(p).astype(x.dtype)
-    if rest is not None:
-        y = y + rest
+    if kept is not None:
+        y = y + _low(p, kept)
     return y, _finite(y - x)
+
+
+def _low(p: Any, y: jax.Array) -> jax.Array:
+    """What rounding y to the dtype of p takes from it."""
+    return _difference(y, rounded(y, jnp.result_type(p)))
 
 
 def iterate(place: Followed) -> Any:
@@ -98,7 +103,7 @@ def iterate(place: Followed) -> Any:
 
     .. math:: w = x + j\,(y - x) + \frac{1 - j}{\lambda}\,(y - x)
     """
-    (lead,) = held(place.kept * (1 / place.ahead - 1))
+    (lead,) = held(place.kept * (place.lead - 1))
     return jax.tree.map(lambda y, e: y + lead.astype(e.dtype) * e, place.y, place.apart)
 
 
@@ -109,21 +114,20 @@ def moved(
     gamma: jax.Array,
     ahead: jax.Array,
     x: Any,
-    rounding: Any,
+    y: Any,
 ) -> tuple[Any, Any, Any]:
-    r"""The update of the params, the new x, and what the update rounds away where it does.
+    r"""The update of the params, the new x, and the new y where params are narrower.
 
     .. math::
-      y' &= y + (1 - j)\,(\kappa/\lambda - 1)\,(y - x) + \kappa \cdot \text{step}, \qquad
-      \kappa = \gamma + \lambda'\,(1 - \gamma) \\
-      x' &= y' - q\,(1 - \gamma/\kappa)\,(y' - x) - (1 - q)\,(\kappa - \gamma) \cdot \text{step},
-      \qquad q = \frac{(1 - j)\,\kappa}{j\,\lambda + (1 - j)\,\kappa}
+      y' &= x + \kappa\,(w' - x) = y + (1 - j)\,(\kappa/\lambda - 1)\,(y - x)
+        + \kappa \cdot \text{step}, \qquad \kappa = \gamma + \lambda'\,(1 - \gamma) \\
+      x' &= x + \gamma\,(w' - x) = y' - q\,(1 - \gamma/\kappa)\,(y' - x), \qquad
+      q = \frac{(1 - j)\,\kappa}{j\,\lambda + (1 - j)\,\kappa}
 
-    That is :math:`x' = x + \gamma\,(w' - x)` and :math:`y' = x' + \lambda'\,(w' - x')`, where w' is
-    w and its step. Before the first step everything is y, exactly: j is 1, and q is 0. The new x is
-    computed from the new y, so that each of the two can overwrite the old one. Where params are
-    narrower than the state, the update leads to the rounded y', and the rest is kept. A coordinate
-    that is not finite stays.
+    Here w' is w and its step, and q is 1 without a jump. (With a jump, x' is nearer to y' than it
+    would have to be, by less than the step.) The new x is computed from the new y and the old x
+    alone, so that each can overwrite the old one. Where params are narrower than the state, y' is
+    stored, and the update leads to the rounded y'. A coordinate that is not finite stays.
 
     Args:
       params: The params.
@@ -132,34 +136,32 @@ def moved(
       gamma: γ.
       ahead: λ', how far ahead of the average the new params are.
       x: The average that the state holds.
-      rounding: What the last update has rounded away.
+      y: The params in full precision, as the last step left them, where they are narrower.
     """
     further = gamma + ahead * (1 - gamma)
-    lead = place.kept * further
-    q = lead / ((1 - place.kept) * place.ahead + lead)
-    back = lead / place.ahead - place.kept
-    scalars = held(back, further, q * (1 - gamma / further), (1 - q) * (further - gamma))
-    function = functools.partial(_moved_leaf, scalars=scalars)
-    each = (x, place.y, place.apart, step, rounding)
-    return _each(function, 3, params, *each)
+    ratio = further * place.lead
+    q = jnp.where(place.jumped, place.kept * ratio / (1 - place.kept + place.kept * ratio), 1)
+    wide = held(place.kept * (ratio - 1), further, q * (1 - gamma / further))
+    narrow = held(place.kept, place.kept * place.lead, gamma, ahead)
+    return _each(_moved_leaf, 3, params, x, place.y, place.apart, step, y, wide=wide, narrow=narrow)
 
 
 @functools.partial(jax.jit, inline=True)
 def _moved_leaf(
-    p: Any, x: Any, y: Any, apart: Any, step: Any, rest: Any, scalars: tuple[jax.Array, ...]
+    p: Any, x: Any, y: Any, apart: Any, step: Any, kept_y: Any, wide: Any, narrow: Any
 ) -> tuple[jax.Array, jax.Array, Any]:
-    dtype = jnp.result_type(p)
-    back, further, behind, own = (s.astype(y.dtype) for s in scalars)
-    step = step.astype(y.dtype)
-    move = back * apart + further * step
-    new = y + move
-    x = new - behind * _finite(new - x) - own * step
-    if rest is None:
-        return move.astype(dtype), x, None
-    there = jnp.isfinite(y)
-    target = rounded(new, dtype)
-    change = jnp.where(there, target - jnp.asarray(p).astype(y.dtype), 0)
-    return change.astype(dtype), x, jnp.where(there, new - target, 0)
+    dtype, step = jnp.result_type(p), step.astype(y.dtype)
+    if kept_y is None:
+        back, further, behind = (s.astype(y.dtype) for s in wide)
+        move = back * apart + further * step
+        new = y + move
+        return move.astype(dtype), new - behind * _finite(new - x), None
+    kept, lead, gamma, ahead = (s.astype(y.dtype) for s in narrow)
+    before, step = y - kept * apart, lead * apart + step
+    x = before + gamma * step
+    y = x + ahead * (step - gamma * step)
+    change = _difference(rounded(y, dtype), jnp.asarray(p).astype(y.dtype))
+    return change.astype(dtype), x, y
 
 
 def from_params_at_first(params: Params, stored: Tree, t: jax.Array) -> Any:
@@ -217,3 +219,8 @@ def _tree(structure: Any, leaves: list[Any]) -> Any:
 
 def _finite(a: jax.Array) -> jax.Array:
     return jnp.where(jnp.isfinite(a), a, 0)
+
+
+def _difference(a: jax.Array, b: jax.Array) -> jax.Array:
+    """How far a is beyond b; 0 where both are the same infinity."""
+    return jnp.where(a == b, 0, a - b)
