@@ -36,16 +36,21 @@ def towards_three(params, z):
 
 @pytest.mark.parametrize("spectral", [False, True])
 def test_query_point_stays_ahead_under_noise_and_comes_back_without(spectral):
-    features, truth = normal(3000, 16, 8), normal(8, 3)
-    grad = lambda params, x: x.T @ (x @ (params - truth)) / 16
-    noisy = lambda params, x: grad(params, x) + 10 * x[:8, :3]
-    for grad_fn, data, low, high in (
-        (grad, jnp.broadcast_to(features[0], features.shape), 0, 0.1),
-        (noisy, features, 0.2, 0.3),
-    ):
-        start = jnp.ones((8, 3))
-        *_, aheads, _ = run(mu2_auto(spectral=spectral), grad_fn, data, start)
-        assert low <= aheads[-1] <= high
+    noise = normal(1000, 8, 3)
+    back_and_forth = (-1.0) ** jnp.arange(1000)[:, None, None] * noise[0]
+    noisy, back = (
+        run(mu2_auto(spectral=spectral), lambda params, z: z, batches, jnp.ones((8, 3)))[2][100:]
+        for batches in (noise, back_and_forth)
+    )
+    assert noisy.min() > 0.2
+    assert back.max() < 0.1
+
+
+def test_query_point_comes_back_where_curvature_limits_the_run():
+    features, truth = normal(16, 8), normal(8)
+    grad = lambda params, z: features.T @ (features @ (params - truth)) / 16
+    *_, aheads, _ = run(mu2_auto(), grad, jnp.zeros(1000), jnp.ones(8))
+    assert aheads[-1] < 0.03
 
 
 def test_query_point_is_at_least_a_third_of_the_weight_of_the_iterate():
@@ -122,9 +127,9 @@ def test_a_run_goes_on_after_the_known_number_of_steps():
 
 def test_params_that_are_loaded_after_the_known_number_of_steps_stay_there():
     _, state, *_ = run(mu2_auto(steps=300), towards_three, normal(300, 3))
-    tx, loaded = compiled(mu2_auto(steps=300)), jnp.array([10.0, 20.0, 30.0])
+    tx, loaded = compiled(mu2_auto(steps=300)), jnp.full(3, 4.0)
     updates, state = tx.update(jnp.ones(3), state, loaded)
-    np.testing.assert_allclose(eval_params(state, loaded + updates), loaded, atol=0.5)
+    assert (eval_params(state, loaded + updates) > 3.7).all()  # and not at 3, where it was
 
 
 def test_the_known_number_of_steps_works_for_narrow_params():
@@ -181,5 +186,7 @@ def test_a_heavy_tail_is_no_explosion():
     for spoiled, least in ((few, 0.8), (once, 0.6)):
         _, _, _, rates = run(mu2_auto(), lambda params, z: z, spoiled, jnp.ones(50))
         assert rates[-1] > least * usual[-1]
-    _, _, _, rates = run(mu2_auto(), lambda params, z: z, noise.at[500:510].multiply(1000), jnp.ones(50))
+    _, _, _, rates = run(
+        mu2_auto(), lambda params, z: z, noise.at[500:510].multiply(1000), jnp.ones(50)
+    )
     assert rates[510] < 0.5 * usual[510]

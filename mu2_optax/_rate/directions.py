@@ -180,7 +180,7 @@ def unit_directions(
             else (*by_coordinate(g, r, weight, longest), m, None)
             for g, r, m, mark in each
         ]
-        directions, inverse, momentum, squares = ([leaf[i] for leaf in found] for i in range(4))
+        directions, scales, moments, squares = ([leaf[i] for leaf in found] for i in range(4))
         rows = sample.rows(marks)
         if any(marks):
             mixed = zip(directions, leaves, marks, strict=True)
@@ -191,8 +191,8 @@ def unit_directions(
         tree = functools.partial(jax.tree.unflatten, structure)
         return tree(directions), UnitDirectionsState(
             t=t,
-            inverse=tree(inverse),
-            momentum=None if state.momentum is None else tree(momentum),
+            inverse=tree(scales),
+            momentum=None if state.momentum is None else tree(moments),
             square=sample.mean(jnp.where(rows, 0, jnp.square(jnp.abs(u)))).astype(float),
             orthogonal=jnp.sum(of_matrices).astype(float) / size,
             exploded=exploded,

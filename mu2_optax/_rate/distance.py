@@ -183,7 +183,7 @@ def distance_rate(
         if isinstance(inner_state, UnitDirectionsState):
             square, back = _square(inner_state, reach), turning_back(inner_state.turning)
         else:
-            square, back = mean_square(sample, u), 0.0
+            square, back = mean_square(sample, u), jnp.zeros([])
         square = jnp.where(found.known, square, 1)  # the size of a direction where there is any
         energy = state.energy + jnp.square(reach) * square
         rate = rate_of(size, reach, energy)

@@ -45,8 +45,9 @@ def turned(
     square = jnp.square(jnp.abs(u))
     product = jnp.real(u * jnp.conj(turning.last))
     product = jnp.where(orthogonal, product / _OF_NOISE - square, product)
-    mean = lambda old, new: old + weight * (sample.mean(new).astype(float) - old)
-    return Turning(u, mean(turning.product, product), mean(turning.square, square))
+    now = jnp.stack([sample.mean(product), sample.mean(square)]).astype(float)
+    before = jnp.stack([turning.product, turning.square])
+    return Turning(u, *(before + weight * (now - before)))
 
 
 def turning_back(turning: Turning) -> jax.Array:
@@ -76,9 +77,9 @@ def explosion(sample: Sample, g: jax.Array, r: jax.Array, weight: jax.Array) -> 
     .. math::
       p\,v^3, \qquad v = \text{mean of } \frac{|g|}{\sqrt{(1 - a)\,s^2 + a\,g^2}} \le a^{-1/2}
 
-    The mean is over the coordinates that have had a gradient before; p is their share. A heavy tail is large in few
-    coordinates, or in few steps; where the loss itself explodes, it is large in nearly all of them,
-    for many steps.
+    The mean is over the coordinates that have had a gradient before; p is their share. A heavy tail
+    is large in few coordinates, or in few steps; where the loss itself explodes, it is large in
+    nearly all of them, for many steps.
     """
     ratio = jnp.minimum(jnp.abs(g) * r, _HUGE)
     ratio = ratio * jax.lax.rsqrt(1 - weight + weight * jnp.square(ratio))
