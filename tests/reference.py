@@ -304,9 +304,13 @@ def mu2_auto(grad, x1, zs, proj, size, factor=1.0, decay=0.0, unit=None):
             square += 3 / (t + 2) * (np.mean(u**2) - square)
         phi = product / square if square else 0.0
         last, q = u, np.clip(-phi, 0, 1)
-        walk = np.clip(0.6 * (1 + phi), 0.3, 0.7) if of_noise else 0.0
-        energy = np.mean(u**2) * getattr(unit, "rank", 1) * (1 + walk) / (1 - walk)
         rho = max(rho, np.sqrt(np.mean((x - x1) ** 2)) / size)
+        walk = (
+            np.clip(0.6 * (1 + phi), 0.3, 0.7)
+            if of_noise
+            else np.clip(phi, 0, 0.7 * min(rho, 1) ** 2)
+        )
+        energy = np.mean(u**2) * getattr(unit, "rank", 1) * (1 + walk) / (1 - walk)
         G += rho**2 * max(energy, unit.exploded)
         eta = np.sqrt(7) / 3 * size * rho**2 / np.sqrt(G)
         lam_w = decay * (g != 0) / (1 + (q / 0.05) ** 2)

@@ -23,8 +23,8 @@ from mu2_optax import (
     onto_l2_ball,
     per_tensor,
     polynomial_momentum,
-    query_point,
     projected,
+    query_point,
     storm,
     unit_directions,
 )

@@ -50,8 +50,7 @@ def test_the_rank_of_a_step_is_told(samples, rank):
     grads = (RNG.normal(size=(8, samples)) @ RNG.normal(size=(samples, 16))).astype(np.float32)
     _, state = tx.update(grads, tx.init(grads))
     # The iteration leaves singular values between 0.7 and 1.2.
-    told = state.spread * 0.4 / 1.6  # without what the correlation of noise adds
-    assert 0.7**2 * rank < told < 1.2**2 * rank
+    assert 0.7**2 * rank < state.orthogonal < 1.2**2 * rank
 
 
 def test_a_step_of_a_low_rank_counts_as_if_it_had_more_of_it():

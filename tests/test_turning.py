@@ -1,7 +1,5 @@
 """Noise or curvature: the correlation of directions, what follows it, and explosions."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +14,7 @@ CURVATURES = jnp.array([1.0, 3.0, 10.0])
 
 def run(tx, grad, noise, start=None):
     """The params, the state and the rates of a run, one step for each row of noise."""
-    start = jnp.zeros(noise.shape[1:]) if start is None else start
+    start = jnp.zeros(3) if start is None else start
 
     def step(carry, z):
         params, state = carry
@@ -38,19 +36,29 @@ def towards_three(params, z):
 
 @pytest.mark.parametrize("spectral", [False, True])
 def test_query_point_stays_ahead_under_noise_and_comes_back_without(spectral):
-    matrix = lambda params, z: jnp.linspace(0.5, 2, 12).reshape(4, 3) * (params - 3) + z
-    aheads = []
-    for noise in (0.0, 300.0):
-        tx = mu2_auto(spectral=spectral)
-        *_, found, _ = run(tx, matrix, noise * normal(1000, 4, 3), jnp.ones((4, 3)))
-        aheads.append(found[-1])
-    assert aheads[0] < 0.1 < 0.2 < aheads[1] <= 0.3
+    noise = normal(1000, 8, 3)
+    back_and_forth = (-1.0) ** jnp.arange(1000)[:, None, None] * noise[0]
+    noisy, back = (
+        run(mu2_auto(spectral=spectral), lambda params, z: z, batches, jnp.ones((8, 3)))[2][100:]
+        for batches in (noise, back_and_forth)
+    )
+    assert noisy.min() > 0.2
+    assert back.max() < 0.1
+
+
+def test_query_point_comes_back_where_curvature_limits_the_run():
+    features, truth = normal(16, 8), normal(8)
+    grad = lambda params, z: features.T @ (features @ (params - truth)) / 16
+    *_, aheads, _ = run(mu2_auto(), grad, jnp.zeros(1000), jnp.ones(8))
+    assert aheads[-1] < 0.03
 
 
 def test_query_point_is_at_least_a_third_of_the_weight_of_the_iterate():
     back_and_forth = (-1.0) ** jnp.arange(3000)[:, None] * jnp.ones(3)
     *_, aheads, _ = run(mu2_auto(), lambda params, z: z, back_and_forth)
-    np.testing.assert_allclose(aheads[-1], 1 / 3003, rtol=1e-5)
+    assert 1 / 3003 < aheads[-1] < 0.3 * 61**-1.45
+    *_, aheads, _ = run(mu2_auto(), lambda params, z: z, jnp.tile(back_and_forth, (10, 1)))
+    np.testing.assert_allclose(aheads[-1], 1 / 30_003, rtol=1e-5)
 
 
 def test_without_noise_the_minimum_is_found_to_many_digits():
@@ -61,36 +69,35 @@ def test_without_noise_the_minimum_is_found_to_many_digits():
 @pytest.mark.slow
 @pytest.mark.parametrize("spectral", [False, True])
 @pytest.mark.parametrize("correlation", [-0.8, -0.4, 0.0, 0.4, 0.8])
-def test_noise_that_is_correlated_moves_the_rate_by_what_it_walks(correlation, spectral):
-    """Noise with a correlation of φ walks (1 + φ)/(1 − φ) times as far, in squares.
+def test_noise_that_is_correlated_hardly_raises_the_rate(correlation, spectral):
+    """In 64 runs of 10⁴ steps it ends at about the first rate, or below, with three exceptions.
 
-    By coordinate that is not counted, so from φ = 0 on the rate grows with φ, by a power of the
-    steps at .8; orthogonal steps count what they measure, up to .7.
+    Noise of 0.8 walks further than the 0.7 that count: a factor of 1.9 by coordinate, 13 with the
+    momentum of orthogonal steps. And that momentum on noise of -0.4 walks further than the
+    correlation of neighbours alone can tell: a factor of 8.
     """
     shape, length = (10, 10), 10_000
 
-    def noise(key):
-        step = lambda z, e: (z := correlation * z + (1 - correlation**2) ** 0.5 * e,) * 2
-        return jax.lax.scan(step, jnp.zeros(shape), jax.random.normal(key, (length, *shape)))[1]
-
     def last_over_first(key):
-        tx = mu2_auto(spectral=spectral)
-        *_, rates = run_rates(tx, noise(key), shape)
-        return rates[-1] / rates[0]
+        def noise(z, e):
+            z = correlation * z + (1 - correlation**2) ** 0.5 * e
+            return z, z
 
-    def run_rates(tx, z, shape):
         def step(carry, z):
             params, state = carry
             updates, state = tx.update(z, state, params)
             return (optax.apply_updates(params, updates), state), found_rate(state)
 
-        start = jnp.ones(shape)
-        return jax.lax.scan(step, (start, tx.init(start)), z)
+        tx, start = mu2_auto(spectral=spectral), jnp.ones(shape)
+        z = jax.lax.scan(noise, start, jax.random.normal(key, (length, *shape)))[1]
+        rates = jax.lax.scan(step, (start, tx.init(start)), z)[1]
+        return rates[-1] / rates[0]
 
-    grown = jax.jit(lambda keys: jax.lax.map(jax.vmap(last_over_first), keys))(
-        jax.random.split(jax.random.key(0), (8, 8))
-    )
-    print(correlation, spectral, np.median(grown), np.min(grown), np.max(grown))
+    keys = jax.random.split(jax.random.key(0), (8, 8))
+    grown = np.asarray(jax.jit(lambda keys: jax.lax.map(jax.vmap(last_over_first), keys))(keys))
+    exceptions = {(0.8, False): 4, (0.8, True): 30, (-0.4, True): 20}
+    assert 0.01 < np.median(grown) < exceptions.get((correlation, spectral), 2)
+    assert np.isfinite(grown).all()
 
 
 @pytest.mark.parametrize("options", [{}, {"spectral": True}, {"weight_decay": 0.1}])
@@ -114,15 +121,15 @@ def test_a_run_goes_on_after_the_known_number_of_steps():
     *_, usual, _ = run(mu2_auto(), towards_three, noise)
     assert aheads[299] == 0
     assert aheads[300] > 0.9 * usual[300]
-    assert np.abs(eval_params(state, params) - 3).max() < 0.1
+    assert np.abs(eval_params(state, params) - 3).max() < 0.3
     assert np.isfinite(params).all()
 
 
 def test_params_that_are_loaded_after_the_known_number_of_steps_stay_there():
     _, state, *_ = run(mu2_auto(steps=300), towards_three, normal(300, 3))
-    tx, loaded = compiled(mu2_auto(steps=300)), jnp.array([10.0, 20.0, 30.0])
+    tx, loaded = compiled(mu2_auto(steps=300)), jnp.full(3, 4.0)
     updates, state = tx.update(jnp.ones(3), state, loaded)
-    np.testing.assert_allclose(eval_params(state, loaded + updates), loaded, atol=0.5)
+    assert (eval_params(state, loaded + updates) > 3.7).all()  # and not at 3, where it was
 
 
 def test_the_known_number_of_steps_works_for_narrow_params():
@@ -138,7 +145,6 @@ def test_a_number_of_steps_that_is_none_is_refused(steps):
         mu2_auto(steps=steps)
 
 
-@functools.cache
 def counts():
     """Batches of Poisson regression whose columns differ by four powers of ten."""
     keys = jax.random.split(jax.random.key(0), 3)
@@ -168,18 +174,19 @@ def test_a_loss_that_explodes_is_learned_as_with_the_best_rate_of_adam():
     ours = jax.jit(lambda: ends(mu2_auto(), eval_params))()
     adam = jax.jit(jax.vmap(lambda rate: ends(optax.adam(rate), lambda state, params: params)))
     losses = np.asarray(adam(jnp.array([1e-3, 3e-3, 1e-2, 3e-2])))
-    print(ours, losses)
     assert ours < np.nanmin(losses) + 0.05 * np.abs(np.nanmin(losses))
 
 
 def test_a_heavy_tail_is_no_explosion():
     """Gradients of few coordinates, or of single steps, that are a thousand times as long."""
     noise = normal(1000, 50)
-    _, _, _, usual = run(mu2_auto(), lambda params, z: z, noise)
+    _, _, _, usual = run(mu2_auto(), lambda params, z: z, noise, jnp.ones(50))
     few = noise.at[500:510, :2].multiply(1000)
     once = noise.at[500].multiply(30)
     for spoiled, least in ((few, 0.8), (once, 0.6)):
-        _, _, _, rates = run(mu2_auto(), lambda params, z: z, spoiled)
+        _, _, _, rates = run(mu2_auto(), lambda params, z: z, spoiled, jnp.ones(50))
         assert rates[-1] > least * usual[-1]
-    _, _, _, rates = run(mu2_auto(), lambda params, z: z, noise.at[500:510].multiply(1000))
+    _, _, _, rates = run(
+        mu2_auto(), lambda params, z: z, noise.at[500:510].multiply(1000), jnp.ones(50)
+    )
     assert rates[510] < 0.5 * usual[510]

@@ -1,7 +1,5 @@
 """Steps with a decay of the weights that is safe to set."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 

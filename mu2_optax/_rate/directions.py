@@ -21,7 +21,7 @@ from mu2_optax._internal.types import Params, Updates
 from mu2_optax._rate.coordinates import bound, by_coordinate
 from mu2_optax._rate.matrices import check_setting, matrices, never, zeros
 from mu2_optax._rate.orthogonal import orthogonal
-from mu2_optax._rate.turning import Turning, explosion, turned, walk
+from mu2_optax._rate.turning import Turning, explosion, turned
 
 
 class UnitDirectionsState(NamedTuple):
@@ -34,15 +34,19 @@ class UnitDirectionsState(NamedTuple):
         if it is scaled together.
       momentum: m for the matrices whose steps are orthogonal, and a zero for other leaves; None
         where ``spectral`` is False.
-      spread: The mean square of the last direction as noise would make it walk, from a sample of
-        the coordinates that are scaled by themselves: it counts momentum, low ranks and explosions.
+      square: The mean square of the last direction, from a sample of the coordinates.
+      orthogonal: That of the matrices whose steps are orthogonal; a low rank counts for more. It is
+        not in ``square``.
+      exploded: The energy of a gradient that is large in most coordinates.
       turning: How successive directions hang together.
     """
 
     t: jax.Array
     inverse: Any
     momentum: Any
-    spread: jax.Array
+    square: jax.Array
+    orthogonal: jax.Array
+    exploded: jax.Array
     turning: Turning
 
 
@@ -71,17 +75,18 @@ def unit_directions(
     orthogonal step trusts every direction equally, and the noise of a single batch would count too
     much. s is then one number for each matrix, the root mean square of the norm of m.
 
-    The state tells two things about the run, measured on a sample of the coordinates. ``turning``
-    is how successive directions hang together: without noise they turn back, because the rate is as
-    long as the curvature allows. ``spread`` is how far noise would walk along such directions, in
-    squares: orthogonal steps, which momentum makes alike, walk :math:`(1 + \varphi)/(1 -
-    \varphi)` times as far, where φ is their measured correlation, between 0.3 and 0.7. A step of
-    less than 0.1 of the full rank counts as one of 0.1: few samples give gradients of a low rank,
-    and such steps are long in a few directions, but over all coordinates they look short, so that
-    the rate would grow until they wreck a network. And where a gradient is much longer than usual
-    in *most* coordinates at once, the loss explodes: then :math:`v^3` counts, where v is the mean
-    over the coordinates of :math:`|g|/\sqrt{(1 - a)\,s^2 + a\,g^2}`, which is less than one
-    otherwise.
+    The state tells :func:`distance_rate` what limits the run, from a sample of the coordinates:
+
+    - **How successive directions hang together**, their correlation φ. Without noise they turn
+      back, because the rate is as long as the curvature allows.
+    - **How far noise walks along them.** Steps with a correlation of φ walk :math:`(1 +
+      \varphi)/(1 - \varphi)` times as far as independent ones, in squares. And a step of less than
+      0.1 of the full rank counts as one of 0.1: few samples give gradients of a low rank, and such
+      steps are long in a few directions, but over all coordinates they look short, so that the rate
+      would grow until they wreck a network.
+    - **Whether the loss explodes.** A gradient that is much longer than usual in *most* coordinates
+      at once counts as :math:`v^3`, where v is the mean over the coordinates of :math:`|g|/\sqrt{(1
+      - a)\,s^2 + a\,g^2}`, which is less than one otherwise.
 
     Args:
       spectral: Which leaves are such matrices: True for all whose last two axes are both longer
@@ -125,10 +130,9 @@ def unit_directions(
         marks = matrices(spectral, params)
         each = list(zip(leaves, marks, strict=True))
         scales = [jnp.zeros([], float)] if together else [zeros(p, mark) for p, mark in each]
-        last = jnp.zeros_like(Sample(params)(params))
-        spread, product, square = (jnp.zeros([], float) for _ in range(3))  # buffers of their own
-        turning = Turning(last, product, square)
-        scales, spread, turning = varying_like((scales, spread, turning), params)
+        last, zero = Sample(params)(params), jnp.zeros([], float)
+        turning = Turning(jnp.zeros_like(last), zero, zero)
+        scales, zero, turning = varying_like((scales, zero, turning), params)
         return UnitDirectionsState(
             t=jnp.zeros([], jnp.int32),
             inverse=scales[0] if together else jax.tree.unflatten(structure, scales),
@@ -137,7 +141,9 @@ def unit_directions(
             else jax.tree.unflatten(
                 structure, [jnp.zeros_like(p) if mark else jnp.zeros([]) for p, mark in each]
             ),
-            spread=spread,
+            square=zero,
+            orthogonal=zero,
+            exploded=zero,
             turning=turning,
         )
 
@@ -152,10 +158,13 @@ def unit_directions(
         check_setting(state.inverse, state.momentum, updates, marks, together)
         sample = Sample(updates)
         if together:
-            scale, inverse, spread = _scaled_together(updates, state.inverse, weight)
+            scale, inverse, square = _scaled_together(updates, state.inverse, weight)
             turning = turned(state.turning, sample, scale * sample(updates), False, weight)
             directions = jax.tree.map(lambda g: scale.astype(g.dtype) * g, updates)
-            return directions, UnitDirectionsState(t, inverse, state.momentum, spread, turning)
+            zero = jnp.zeros_like(square)
+            return directions, UnitDirectionsState(
+                t, inverse, state.momentum, square, zero, zero, turning
+            )
         leaves, structure = jax.tree.flatten(updates)
         kept = (leaves_like(updates, tree) for tree in (state.inverse, state.momentum))
         each = list(zip(leaves, *kept, marks, strict=True))
@@ -171,19 +180,24 @@ def unit_directions(
             else (*by_coordinate(g, r, weight, longest), m, None)
             for g, r, m, mark in each
         ]
-        directions, inverse, momentum, squares = ([leaf[i] for leaf in found] for i in range(4))
+        directions, scales, moments, squares = ([leaf[i] for leaf in found] for i in range(4))
         rows = sample.rows(marks)
         if any(marks):
             mixed = zip(directions, leaves, marks, strict=True)
             u = jnp.where(rows, sample([u if mark else g for u, g, mark in mixed]), u)
         turning = turned(state.turning, sample, u, rows, weight)
-        whole = jnp.sum(gathered([square for square in squares if square is not None]))
         size = max(sum(float(leaf.size) for leaf in leaves), 1.0)
-        spread = sample.mean(jnp.where(rows, 0, jnp.square(jnp.abs(u)))).astype(float)
-        spread = jnp.maximum(spread + walk(turning) * whole / size, exploded)
+        of_matrices = gathered([square for square in squares if square is not None])
         tree = functools.partial(jax.tree.unflatten, structure)
-        momentum = None if state.momentum is None else tree(momentum)
-        return tree(directions), UnitDirectionsState(t, tree(inverse), momentum, spread, turning)
+        return tree(directions), UnitDirectionsState(
+            t=t,
+            inverse=tree(scales),
+            momentum=None if state.momentum is None else tree(moments),
+            square=sample.mean(jnp.where(rows, 0, jnp.square(jnp.abs(u)))).astype(float),
+            orthogonal=jnp.sum(of_matrices).astype(float) / size,
+            exploded=exploded,
+            turning=turning,
+        )
 
     return optax.GradientTransformation(init, update)
 

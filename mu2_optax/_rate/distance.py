@@ -36,7 +36,7 @@ from mu2_optax._paper.weights import as_schedule, weight_at
 from mu2_optax._rate.decay import fading, moves_of
 from mu2_optax._rate.directions import UnitDirectionsState
 from mu2_optax._rate.measured import mean_square, measured
-from mu2_optax._rate.turning import turning_back
+from mu2_optax._rate.turning import turning_back, walk
 
 POWER = 2.0  # the weights of the average grow like t to this power
 _NEUTRAL = 7**0.5 / 3  # for these weights, noise alone leaves the rate as it is
@@ -176,15 +176,16 @@ def distance_rate(
         counts = jnp.where(sample(g) != 0, shares, state.counts)
         x = _given(average)(sample).astype(state.start.dtype)
         start = jnp.where(state.t == 0, x, state.start)
-        if isinstance(inner_state, UnitDirectionsState):
-            spread, back = inner_state.spread, turning_back(inner_state.turning)
-        else:
-            spread, back = mean_square(sample, u), 0.0
-        found = measured(sample, counts, start, x, spread)
+        found = measured(sample, counts, start, x)
         size = jnp.where(state.size > 0, state.size, found.size)
         come = jnp.maximum(found.distance, first * found.size) * inverse_or_zero(size)
         reach = jnp.maximum(state.reach, jnp.minimum(come, _MOST) * root(found.share))
-        energy = state.energy + jnp.square(reach) * found.spread
+        if isinstance(inner_state, UnitDirectionsState):
+            square, back = _square(inner_state, reach), turning_back(inner_state.turning)
+        else:
+            square, back = mean_square(sample, u), jnp.zeros([])
+        square = jnp.where(found.known, square, 1)  # the size of a direction where there is any
+        energy = state.energy + jnp.square(reach) * square
         rate = rate_of(size, reach, energy)
         decay = None
         if weight_decay is not None:
@@ -201,6 +202,12 @@ def distance_rate(
         )
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _square(state: UnitDirectionsState, reach: jax.Array) -> jax.Array:
+    """The mean square of the last direction, as much further as noise would walk along such."""
+    further, orthogonally = walk(state.turning, reach)
+    return jnp.maximum(further * state.square + orthogonally * state.orthogonal, state.exploded)
 
 
 def rate_of(size: jax.Array, reach: jax.Array, energy: jax.Array) -> jax.Array:

@@ -19,13 +19,13 @@ class Measured(NamedTuple):
       share: Their share of all.
       size: Their typical size at the start.
       distance: The root mean square of how far their average has come.
-      spread: The mean square of the directions, over all coordinates.
+      known: Whether one of the sample is among them.
     """
 
     share: jax.Array
     size: jax.Array
     distance: jax.Array
-    spread: jax.Array
+    known: jax.Array | bool
 
 
 def mean_square(sample: Sample, u: Tree) -> jax.Array:
@@ -33,25 +33,20 @@ def mean_square(sample: Sample, u: Tree) -> jax.Array:
     return sample.mean(jnp.square(jnp.abs(_finite(sample(u))))).astype(float)
 
 
-def measured(
-    sample: Sample, counts: jax.Array, start: jax.Array, x: jax.Array, spread: jax.Array
-) -> Measured:
+def measured(sample: Sample, counts: jax.Array, start: jax.Array, x: jax.Array) -> Measured:
     """From a sample of the average, and of how much each of its numbers counts.
 
-    Until one of them counts, although there may be gradients elsewhere, all do, and every direction
-    counts as one, which is its size, in each coordinate that moves. The distance is not known then,
-    and the rate falls like 1/√t from the first one.
+    Until one of them counts, although there may be gradients elsewhere, all do. The distance is not
+    known then.
     """
-    if not sample.whole:
-        known = jnp.any(counts > 0)
-        counts = jnp.where(known, counts, sample.shares(counts.dtype))
-        spread = jnp.where(known, spread, 1)
+    known = sample.whole or jnp.any(counts > 0)
+    counts = jnp.where(known, counts, sample.shares(counts.dtype))
     sizes = _root_mean_square(_finite(start), counts, 1)
     return Measured(
         share=jnp.sum(counts).astype(float),
         size=_typical(sizes, jnp.sum(counts, axis=1)).astype(float),
         distance=_root_mean_square(_finite(x - start), counts, None).astype(float),
-        spread=spread,
+        known=known,
     )
 
 

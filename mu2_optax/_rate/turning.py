@@ -9,7 +9,8 @@ from mu2_optax._internal.sample import Sample
 from mu2_optax._internal.trees import inverse_or_zero
 
 _OF_NOISE = 0.6  # the correlation of successive orthogonal steps where all gradients are noise
-_LEAST, _MOST = 0.3, 0.7  # what may be counted of it; more than the momentum it cannot be
+_LEAST = 0.3  # of their correlation, what counts at least
+_MOST = 0.7  # of any correlation, what counts at most
 _HUGE = 1e18  # its square is finite
 
 
@@ -44,8 +45,9 @@ def turned(
     square = jnp.square(jnp.abs(u))
     product = jnp.real(u * jnp.conj(turning.last))
     product = jnp.where(orthogonal, product / _OF_NOISE - square, product)
-    mean = lambda old, new: old + weight * (sample.mean(new).astype(float) - old)
-    return Turning(u, mean(turning.product, product), mean(turning.square, square))
+    now = jnp.stack([sample.mean(product), sample.mean(square)]).astype(float)
+    before = jnp.stack([turning.product, turning.square])
+    return Turning(u, *(before + weight * (now - before)))
 
 
 def turning_back(turning: Turning) -> jax.Array:
@@ -53,16 +55,20 @@ def turning_back(turning: Turning) -> jax.Array:
     return jnp.clip(-_correlation(turning), 0, 1)
 
 
-def walk(turning: Turning) -> jax.Array:
-    r"""How much further than independent ones orthogonal steps walk, in squares.
+def walk(turning: Turning, reach: jax.Array) -> tuple[jax.Array, jax.Array]:
+    r"""How much further than independent ones steps walk, in squares: by coordinate, orthogonal.
 
     .. math:: (1 + \varphi)/(1 - \varphi)
 
-    φ is the measured correlation, but at least 0.3, so that steps that turn back do not make the
-    rate much longer, and at most 0.7, the momentum.
+    φ is the measured correlation, at most 0.7. By coordinate it counts from 0, and while the run
+    has not come as far as the params are large, at most to 0.7 ρ², so that steps that agree make a
+    quick start. Orthogonal steps count from 0.3, so that turning back does not make their rate much
+    longer.
     """
-    found = jnp.clip(_OF_NOISE * (1 + _correlation(turning)), _LEAST, _MOST)
-    return (1 + found) / (1 - found)
+    found = _correlation(turning)
+    plain = jnp.clip(found, 0, _MOST * jnp.square(jnp.minimum(reach, 1)))
+    orthogonal = jnp.clip(_OF_NOISE * (1 + found), _LEAST, _MOST)
+    return (1 + plain) / (1 - plain), (1 + orthogonal) / (1 - orthogonal)
 
 
 def explosion(sample: Sample, g: jax.Array, r: jax.Array, weight: jax.Array) -> jax.Array:
@@ -71,9 +77,9 @@ def explosion(sample: Sample, g: jax.Array, r: jax.Array, weight: jax.Array) -> 
     .. math::
       p\,v^3, \qquad v = \text{mean of } \frac{|g|}{\sqrt{(1 - a)\,s^2 + a\,g^2}} \le a^{-1/2}
 
-    The mean is over the coordinates that have had a gradient before; p is their share. A heavy tail is large in few
-    coordinates, or in few steps; where the loss itself explodes, it is large in nearly all of them,
-    for many steps.
+    The mean is over the coordinates that have had a gradient before; p is their share. A heavy tail
+    is large in few coordinates, or in few steps; where the loss itself explodes, it is large in
+    nearly all of them, for many steps.
     """
     ratio = jnp.minimum(jnp.abs(g) * r, _HUGE)
     ratio = ratio * jax.lax.rsqrt(1 - weight + weight * jnp.square(ratio))
