@@ -130,9 +130,11 @@ def unit_directions(
         marks = matrices(spectral, params)
         each = list(zip(leaves, marks, strict=True))
         scales = [jnp.zeros([], float)] if together else [zeros(p, mark) for p, mark in each]
-        last, zero = Sample(params)(params), jnp.zeros([], float)
-        turning = Turning(jnp.zeros_like(last), zero, zero)
-        scales, zero, turning = varying_like((scales, zero, turning), params)
+        last = jnp.zeros_like(Sample(params)(params))
+        numbers = [jnp.zeros([], float) for _ in range(5)]  # each has a buffer of its own
+        turning = Turning(last, *numbers[:2])
+        scales, numbers, turning = varying_like((scales, numbers, turning), params)
+        square, orthogonally, exploded = numbers[2:]
         return UnitDirectionsState(
             t=jnp.zeros([], jnp.int32),
             inverse=scales[0] if together else jax.tree.unflatten(structure, scales),
@@ -141,9 +143,9 @@ def unit_directions(
             else jax.tree.unflatten(
                 structure, [jnp.zeros_like(p) if mark else jnp.zeros([]) for p, mark in each]
             ),
-            square=zero,
-            orthogonal=zero,
-            exploded=zero,
+            square=square,
+            orthogonal=orthogonally,
+            exploded=exploded,
             turning=turning,
         )
 
