@@ -181,7 +181,8 @@ def distance_rate(
         come = jnp.maximum(found.distance, first * found.size) * inverse_or_zero(size)
         reach = jnp.maximum(state.reach, jnp.minimum(come, _MOST) * root(found.share))
         if isinstance(inner_state, UnitDirectionsState):
-            square, back = _square(inner_state, reach), turning_back(inner_state.turning)
+            own = reach * inverse_or_zero(root(found.share))  # of the coordinates that count alone
+            square, back = _square(inner_state, own), turning_back(inner_state.turning)
         else:
             square, back = mean_square(sample, u), jnp.zeros([])
         square = jnp.where(found.known, square, 1)  # the size of a direction where there is any
