@@ -359,7 +359,7 @@ def test_scores_are_over_the_tasks_that_have_a_target(two_sides):
 def test_tables_render_without_and_with_results(tmp_path):
     sided = {"front", "tasks", "answer"}
     for show in rows.TABLES | summary.TABLES:
-        options = " side=fresh" * (show in sided) + " role=tuned" * (show == "tasks")
+        options = " side=later" * (show in sided) + " role=tuned" * (show == "tasks")
         for folder in (tmp_path, frozen.FOLDER):
             marker = f"<!-- table {folder} self_tuning show={show}{options} -->\n"
             text = tables.render(f"{marker}<!-- end of table -->\n")

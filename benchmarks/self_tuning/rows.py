@@ -10,7 +10,7 @@ from benchmarks.optimizers import AUTO, OURS, PEERS, SPECTRAL
 from benchmarks.self_tuning.analysis import Figure, Results, behind, figure
 from benchmarks.self_tuning.goals import FACTOR_LIMITS, FAR, NEAR, goals
 from benchmarks.self_tuning.roles import CALIBRATED, TUNED, UNTOUCHED, best_value, counted
-from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, FRESH, SIDES, TEST, Task
+from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, LATER, SIDES, TEST, Task
 from benchmarks.self_tuning.tasks import TASKS, VARIANTS
 
 ROLES = (UNTOUCHED, CALIBRATED, TUNED)
@@ -70,10 +70,10 @@ def list_rows(results: Results) -> Rows:
     return ["kind", "development", "confirmation", "metric", "steps"], body
 
 
-def fresh_rows(results: Results) -> Rows:
-    """The fresh tasks: what each is."""
+def later_rows(results: Results) -> Rows:
+    """The later tasks: what each is."""
     del results
-    body = [[t.kind, f"`{n}`", t.metric, str(t.steps)] for n, t in counted(FRESH).items()]
+    body = [[t.kind, f"`{n}`", t.metric, str(t.steps)] for n, t in counted(LATER).items()]
     return ["kind", "task", "metric", "steps"], body
 
 
@@ -110,7 +110,7 @@ def score_rows(results: Results) -> Rows:
 def best_score_rows(results: Results) -> Rows:
     """The profile scores of ours beside that of the best peer, on the tasks not developed on."""
     body = []
-    for side in (FRESH, CONFIRMATION):
+    for side in (LATER, CONFIRMATION):
         for role in ROLES:
             scores = results.scores(role, results.scored(role, side))
             others = {peer: score for peer, score in scores.items() if peer not in OURS}
@@ -212,7 +212,7 @@ def _colour(by: float) -> str:
 
 TABLES = {
     "list": list_rows,
-    "fresh_list": fresh_rows,
+    "later_list": later_rows,
     "goals": goal_rows,
     "scores": score_rows,
     "best_scores": best_score_rows,

@@ -12,7 +12,7 @@ from benchmarks.files import RESULTS
 from benchmarks.records import Records
 from benchmarks.training import Functions, cross_entropy, shuffled
 
-DEVELOPMENT, CONFIRMATION, FRESH = SIDES = ("development", "confirmation", "fresh")
+DEVELOPMENT, CONFIRMATION, LATER = SIDES = ("development", "confirmation", "later")
 VALIDATION, TEST = "validation", "test"
 FOLDER = RESULTS / "self_tuning"
 
@@ -35,8 +35,8 @@ class Task(NamedTuple):
 
     Attributes:
       kind: What sort of problem it is.
-      side: ``DEVELOPMENT``; ``CONFIRMATION`` for a task that no constant was chosen on, or
-        ``FRESH`` for one that no rule was run on before the present one.
+      side: ``DEVELOPMENT``; ``CONFIRMATION`` for a task that no constant of the first four rules was
+        chosen on, or ``LATER`` for one that was written after the third.
       metric: "accuracy", "loss", "error" or "return".
       steps: How many, a multiple of 20.
       load: From the folder of the data to a tree of arrays.

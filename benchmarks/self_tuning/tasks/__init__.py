@@ -1,22 +1,23 @@
 """The tasks: of every kind one for development and one for confirmation, where there are two.
 
-Nothing of an optimizer may be chosen on a confirmation task, nor on a fresh one, which is of a kind
-that no other task is of, and which ``mu2_auto`` was not run on before it was frozen. A variant is a
-development task with another batch size or horizon, and is not counted as a task of its own.
+Nothing of the first four rules of ``mu2_auto`` was chosen on a confirmation task, nor on a later one,
+which is of a kind that no other task is of. The fifth rule was chosen with all of them known. A
+variant is a development task with another batch size or horizon, and is not counted as a task of
+its own.
 """
 
 from functools import partial
 from typing import Any
 
-from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, FRESH, Task
+from benchmarks.self_tuning.task import CONFIRMATION, DEVELOPMENT, LATER, Task
 from benchmarks.self_tuning.tasks import (
     control,
     embeddings,
     finetuning,
-    fresh,
     generative,
     graphs,
     images,
+    later,
     regression,
     text,
 )
@@ -145,23 +146,23 @@ for _kind, (_metric, *_sides) in _KINDS.items():
         TASKS[_name] = Task(_kind, _side, _metric, *_functions, mean_of_run=_metric == "return")
 
 # name: (kind, metric, steps, data and functions), each of a kind of its own
-_FRESH: dict[str, tuple[Any, ...]] = {
-    "experts_fashion": ("mixture of experts", "accuracy", 600, _fashion, fresh.experts),
+_LATER: dict[str, tuple[Any, ...]] = {
+    "experts_fashion": ("mixture of experts", "accuracy", 600, _fashion, later.experts),
     "convolutions_topics": (
-        "convolutions over time", "loss", 500, _topics, fresh.convolutions_over_time
+        "convolutions over time", "loss", 500, _topics, later.convolutions_over_time
     ),
-    "sines": ("network of sines", "loss", 2000, _here(fresh.load_texture), fresh.sines),
-    "ranking": ("ranking of pairs", "loss", 1200, _here(fresh.load_pairs), fresh.ranking),
-    "counts": ("Poisson regression", "loss", 2000, _here(fresh.load_counts), fresh.counts),
+    "sines": ("network of sines", "loss", 2000, _here(later.load_texture), later.sines),
+    "ranking": ("ranking of pairs", "loss", 1200, _here(later.load_pairs), later.ranking),
+    "counts": ("Poisson regression", "loss", 2000, _here(later.load_counts), later.counts),
     "pendulum": (
-        "differential equation", "loss", 600, _here(fresh.load_orbits), fresh.differential_equation
+        "differential equation", "loss", 600, _here(later.load_orbits), later.differential_equation
     ),
-    "sets": ("network of sets", "loss", 1200, _here(fresh.load_sets), fresh.sets),
-    "crescents": ("normalizing flow", "loss", 1200, _here(fresh.load_crescents), fresh.flow),
-    "quantiles": ("quantile regression", "loss", 1200, _here(fresh.load_spreads), fresh.quantiles),
+    "sets": ("network of sets", "loss", 1200, _here(later.load_sets), later.sets),
+    "crescents": ("normalizing flow", "loss", 1200, _here(later.load_crescents), later.flow),
+    "quantiles": ("quantile regression", "loss", 1200, _here(later.load_spreads), later.quantiles),
 }  # fmt: skip
-for _name, (_kind, *_rest) in _FRESH.items():
-    TASKS[_name] = Task(_kind, FRESH, *_rest)
+for _name, (_kind, *_rest) in _LATER.items():
+    TASKS[_name] = Task(_kind, LATER, *_rest)
 
 VARIANTS = {
     f"mlp_fashion_batch_{size}": TASKS["mlp_fashion"]._replace(

@@ -1,4 +1,4 @@
-"""Kinds of problems that no other task is of: on these, nothing was ever chosen or compared before.
+"""Kinds of problems that no other task is of, written after the third rule had been frozen.
 
 All but the mixture of experts and the text are made up here, from a fixed seed.
 """
