@@ -163,7 +163,7 @@ def unit_directions(
             scale, inverse, square = _scaled_together(updates, state.inverse, weight)
             turning = turned(state.turning, sample, scale * sample(updates), False, weight)
             directions = jax.tree.map(lambda g: scale.astype(g.dtype) * g, updates)
-            zero = jnp.zeros_like(square)
+            zero = varying_like(jnp.zeros([], float), updates)
             return directions, UnitDirectionsState(
                 t, inverse, state.momentum, square, zero, zero, turning
             )
@@ -189,14 +189,15 @@ def unit_directions(
             u = jnp.where(rows, sample([u if mark else g for u, g, mark in mixed]), u)
         turning = turned(state.turning, sample, u, rows, weight)
         size = max(sum(float(leaf.size) for leaf in leaves), 1.0)
-        of_matrices = gathered([square for square in squares if square is not None])
+        of_matrices = [square / size for square in squares if square is not None]
+        zero = varying_like(jnp.zeros([], float), updates)
         tree = functools.partial(jax.tree.unflatten, structure)
         return tree(directions), UnitDirectionsState(
             t=t,
             inverse=tree(scales),
             momentum=None if state.momentum is None else tree(moments),
             square=sample.mean(jnp.where(rows, 0, jnp.square(jnp.abs(u)))).astype(float),
-            orthogonal=jnp.sum(of_matrices).astype(float) / size,
+            orthogonal=jnp.sum(gathered([zero, *of_matrices])),
             exploded=exploded,
             turning=turning,
         )
