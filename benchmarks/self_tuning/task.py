@@ -35,8 +35,8 @@ class Task(NamedTuple):
 
     Attributes:
       kind: What sort of problem it is.
-      side: ``DEVELOPMENT``; ``CONFIRMATION`` for a task that no constant of the first four rules was
-        chosen on, or ``LATER`` for one that was written after the third.
+      side: ``DEVELOPMENT``; ``CONFIRMATION`` for a task that no constant of the first four rules
+        was chosen on, or ``LATER`` for one that was written after the third.
       metric: "accuracy", "loss", "error" or "return".
       steps: How many, a multiple of 20.
       load: From the folder of the data to a tree of arrays.

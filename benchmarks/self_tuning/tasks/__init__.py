@@ -1,8 +1,8 @@
 """The tasks: of every kind one for development and one for confirmation, where there are two.
 
-Nothing of the first four rules of ``mu2_auto`` was chosen on a confirmation task, nor on a later one,
-which is of a kind that no other task is of. The fifth rule was chosen with all of them known. A
-variant is a development task with another batch size or horizon, and is not counted as a task of
+Nothing of the first four rules of ``mu2_auto`` was chosen on a confirmation task, nor on a later
+one, which is of a kind that no other task is of. The fifth rule was chosen with all of them known.
+A variant is a development task with another batch size or horizon, and is not counted as a task of
 its own.
 """
 
