@@ -4,10 +4,10 @@
 
 Development tasks of ``benchmarks.self_tuning``, three seeds, validation metric at the end: at the
 average, as in a loop of one's own; with ``show_average`` after each 20th of the run, which ends at
-the average too; at the params, y; and at the params of a run that takes its gradients at the
-average itself (λ = 0). It takes five minutes on one core of an x86-64 CPU and writes
-``benchmarks/results/shown_average/results.csv``. Expected: the first two are alike, the others are
-worse, by little or by several times.
+the average too; at the params of a run that knows its length, ``steps=T``; at the params, y; and at
+the params of a run that takes its gradients at the average itself (λ = 0). It takes five minutes on
+one core of an x86-64 CPU and writes ``benchmarks/results/shown_average/results.csv``. Expected: the
+first three are alike, the others are worse, by little or by several times.
 """
 
 import argparse
@@ -44,11 +44,19 @@ def shown(_: Any, setting: Any) -> Any:
     return mu2_optax.show_average(mu2_optax.mu2_auto(), setting.steps // runner.POINTS)
 
 
+def at_its_end(_: Any, setting: Any) -> Any:
+    """``mu2_auto`` whose params are the average when the run ends."""
+    return mu2_optax.mu2_auto(steps=setting.steps)
+
+
 WAYS = {
     "average": Optimizer(
         "at the average", lambda rate, setting: mu2_optax.mu2_auto(), mu2_optax.eval_params
     ),
     "show_average": Optimizer("shown", shown),
+    "steps=T": Optimizer(
+        "at its end", lambda rate, setting: mu2_optax.mu2_auto(steps=setting.steps)
+    ),
     "params": Optimizer("at the params", lambda rate, setting: mu2_optax.mu2_auto()),
     "λ = 0": Optimizer("not ahead", lambda rate, setting: without_a_step_ahead()),
 }
