@@ -16,8 +16,10 @@ from benchmarks import (
     cifar10,
     clipping,
     costs,
+    decay,
     experiment,
     files,
+    growth,
     idea,
     image_tasks,
     lean,
@@ -155,6 +157,32 @@ def test_clipping_is_measured_and_shown(tmp_path, monkeypatch):
     head, _, *rows = tables.clipping_table(tmp_path / "clipping" / "results.csv").splitlines()
     assert head.split(" | ")[2:] == ["not clipped", "norm 10", "norm 1", "norm 0.1 |"]
     assert len(rows) == 4
+
+
+@pytest.mark.slow
+def test_decay_is_measured_beside_adamw_with_the_best_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(decay, "RESULTS", tmp_path)
+    call(decay, monkeypatch, "--tasks", "factorization", "--steps", 100, "--seeds", 1)
+    (row,) = files.read_rows(tmp_path / "decay" / "results.csv")
+    assert float(row["its decay"]) in decay.THEIRS
+    assert all(np.isfinite(float(row[name])) for name in list(row)[2:])
+
+
+@pytest.mark.slow
+def test_growth_is_measured_beside_adam(tmp_path, monkeypatch):
+    monkeypatch.setattr(growth, "RESULTS", tmp_path)
+    call(growth, monkeypatch, "--steps", 100, "--seeds", 1)
+    rows = files.read_rows(tmp_path / "growth" / "results.csv")
+    assert len(rows) == len(growth.TASKS) * len(growth.OPTIMIZERS)
+    assert all(float(row["error_at_the_average"]) > 0 for row in rows)
+
+
+def test_the_values_of_the_decision_process_are_those_of_its_optimal_policy():
+    data = growth.load_decisions(0.9)
+    best = data["values"].max(1)
+    wanted = data["rewards"][:, None] + 0.9 * data["chances"] @ best
+    np.testing.assert_allclose(data["values"], wanted, rtol=1e-4)
+    np.testing.assert_allclose(data["chances"].sum(-1), 1, rtol=1e-5)
 
 
 @pytest.mark.slow

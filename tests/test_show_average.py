@@ -92,3 +92,4 @@ def test_shown_average_is_compared_with_other_ways(tmp_path, monkeypatch):
     (row,) = files.read_rows(tmp_path / "shown_average" / "results.csv")
     losses = {way: float(row[way]) for way in shown_average.WAYS}
     assert losses["show_average"] == pytest.approx(losses["average"], rel=0.05)
+    assert losses["steps=T"] == pytest.approx(losses["average"], rel=0.1)
