@@ -348,7 +348,7 @@ def test_masks_may_hold_any_known_boolean(name, make, boolean):
 
 @every_mask
 def test_masks_must_be_known_when_a_step_is_compiled(name, make):
-    told = rf"`{name}` must be known .*got .*Tracer.*outside of `jax\.jit`.*\(\"{name}\",\)"
+    told = rf"`{name}` must be known .*got .*Trace.*outside of `jax\.jit`.*\(\"{name}\",\)"
     with pytest.raises(TypeError, match=told):
         jax.jit(lambda mark: update(make({"layer": {"w": mark, "b": False}})))(True)
 
