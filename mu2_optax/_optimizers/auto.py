@@ -64,10 +64,9 @@ def mu2_auto(
       projection: A function from tree to tree that projects w onto the set. The gradient is then
         divided by one number instead of coordinate by coordinate, because after steps in another
         geometry a Euclidean projection would not lead to the minimum.
-      steps: T, if it is known and nobody will call ``eval_params``: over the last fifth of so many
-        steps the params become the average, so that they *are* the average after step T. The run
-        may end sooner or go on, which is as without ``steps``; ``eval_params`` is right at any
-        time.
+      steps: T, if it is known and nobody will call ``eval_params``: after step T the params *are*
+        the average. Before, everything is as it is without ``steps``. A run that goes on does so
+        from there, and ``eval_params`` is right at any time.
 
     Returns:
       A transform whose state is an :class:`AnytimeState` around a :class:`DistanceRateState`.

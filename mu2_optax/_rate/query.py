@@ -12,7 +12,6 @@ from mu2_optax._rate.turning import turning_back
 _AHEAD = 0.3  # under noise
 _SOON = 50.0  # steps, until a run without noise can tell
 _POWER = 1.5  # of these steps, where directions turn back entirely
-_LAST = 5  # one part in so many of a known number of steps, in which the params become the average
 
 
 def query_point(steps: int | None = None) -> Callable[[DistanceRateState], jax.Array]:
@@ -26,8 +25,8 @@ def query_point(steps: int | None = None) -> Callable[[DistanceRateState], jax.A
     Here :math:`q_t` says how much successive directions turn back (see :func:`mu2_auto`).
 
     Args:
-      steps: T; over the last fifth of so many steps λ goes to 0, times :math:`5\,(1 - t/T)`. After
-        them it is what it is without.
+      steps: T; after so many steps λ is 0, so that the params are the average. In the next step it
+        is what it is without, and the iterate begins again at the average.
 
     Returns:
       A function of the state of a :func:`distance_rate`, for ``ahead``.
@@ -45,8 +44,6 @@ def query_point(steps: int | None = None) -> Callable[[DistanceRateState], jax.A
         t = state.t.astype(float)
         back = turning_back(state.inner_state.turning)
         point = jnp.maximum(_AHEAD * (1 + t / _SOON) ** (-_POWER * back), 1 / (t + 3))
-        if steps is None:
-            return point
-        return point * jnp.where(t > steps, 1, jnp.clip((steps - t) * (_LAST / steps), 0, 1))
+        return point if steps is None else jnp.where(state.t == steps, 0, point)
 
     return ahead
