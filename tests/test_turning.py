@@ -72,7 +72,7 @@ def test_without_noise_the_minimum_is_found_to_many_digits():
 def test_noise_that_is_correlated_hardly_raises_the_rate(correlation, spectral):
     """In 64 runs of 10⁴ steps it ends at about the first rate, or below, with three exceptions.
 
-    Noise of 0.8 walks further than the 0.7 that count: a factor of 1.9 by coordinate, 13 with the
+    Noise of 0.8 walks further than the 0.7 that count: a factor of 14, by coordinate and with the
     momentum of orthogonal steps. And that momentum on noise of -0.4 walks further than the
     correlation of neighbours alone can tell: a factor of 8.
     """
@@ -95,7 +95,7 @@ def test_noise_that_is_correlated_hardly_raises_the_rate(correlation, spectral):
 
     keys = jax.random.split(jax.random.key(0), (8, 8))
     grown = np.asarray(jax.jit(lambda keys: jax.lax.map(jax.vmap(last_over_first), keys))(keys))
-    exceptions = {(0.8, False): 4, (0.8, True): 30, (-0.4, True): 20}
+    exceptions = {(0.8, False): 30, (0.8, True): 30, (-0.4, True): 20}
     assert 0.01 < np.median(grown) < exceptions.get((correlation, spectral), 2)
     assert np.isfinite(grown).all()
 
