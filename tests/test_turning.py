@@ -7,6 +7,7 @@ import optax
 import pytest
 from problems import compiled
 
+import mu2_optax
 from mu2_optax import eval_params, found_rate, mu2_auto
 
 CURVATURES = jnp.array([1.0, 3.0, 10.0])
@@ -51,6 +52,13 @@ def test_query_point_comes_back_where_curvature_limits_the_run():
     grad = lambda params, z: features.T @ (features @ (params - truth)) / 16
     *_, aheads, _ = run(mu2_auto(), grad, jnp.zeros(1000), jnp.ones(8))
     assert aheads[-1] < 0.03
+
+
+def test_query_point_around_other_directions_is_refused():
+    for inner in (mu2_optax.distance_rate(optax.identity()), optax.sgd(0.1)):
+        tx = mu2_optax.anytime(inner, 0.1, ahead=mu2_optax.query_point())
+        with pytest.raises(TypeError, match="`query_point` must be the `ahead` of an `anytime` "):
+            tx.init(jnp.ones(3))
 
 
 def test_query_point_is_at_least_a_third_of_the_weight_of_the_iterate():

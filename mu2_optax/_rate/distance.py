@@ -89,7 +89,9 @@ def distance_rate(
     average. This is DoWG on the directions of ``inner``, with two differences: the distance is that
     of the average, which noise carries less far than the iterate, and the factor √7/3 is the one at
     which *noise alone leaves the rate as it is*. Steps that agree make the rate grow; steps that
-    turn back, so that the distance stays bounded, make it fall like :math:`1/\sqrt t`.
+    turn back, so that the distance stays bounded, make it fall like :math:`1/\sqrt t`. In the place
+    of :math:`\|u_t\|^2` counts how far noise would walk along such directions, in squares, where
+    :func:`unit_directions` tells that.
 
     (Let the u be noise of size one, and :math:`\eta = c\,\rho^2/\sqrt G`. If the rate stays the
     same, the squared distance of the average is :math:`\rho^2 = \eta^2 t \int_0^1 (1 - v^3)^2 dv =

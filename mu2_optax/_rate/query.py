@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from mu2_optax._internal.checks import check_steps
+from mu2_optax._rate.directions import UnitDirectionsState
 from mu2_optax._rate.distance import DistanceRateState
 from mu2_optax._rate.turning import turning_back
 
@@ -41,8 +42,15 @@ def query_point(steps: int | None = None) -> Callable[[DistanceRateState], jax.A
         check_steps("steps", steps)
 
     def ahead(state: DistanceRateState) -> jax.Array:
+        inner = getattr(state, "inner_state", None)
+        if not isinstance(inner, UnitDirectionsState):
+            raise TypeError(
+                "`query_point` must be the `ahead` of an `anytime` around `distance_rate("
+                f"unit_directions(...))`, got one around a {type(state).__name__}; only such "
+                "directions tell how much they turn back, so give a number such as 0.3."
+            )
         t = state.t.astype(float)
-        back = turning_back(state.inner_state.turning)
+        back = turning_back(inner.turning)
         point = jnp.maximum(_AHEAD * (1 + t / _SOON) ** (-_POWER * back), 1 / (t + 3))
         return point if steps is None else jnp.where(state.t == steps, 0, point)
 
